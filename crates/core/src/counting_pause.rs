@@ -87,7 +87,8 @@ pub struct CountingPause {
 struct Seen {
     at: Nanos,
     processes: BTreeMap<(Pid, Nanos), Threads>,
-    /// Requests from node to node, or bytes by link; empty if neither is counted.
+    /// Requests from node to node, else lines by controller, else bytes by link. Empty if none of
+    /// them is counted.
     traffic: Vec<Counter>,
 }
 
@@ -400,6 +401,25 @@ mod tests {
         let mut pause =
             CountingPause::new(LONGEST_PAUSE, (&nothing(0), &nothing(1)), BTreeMap::new(), None);
         assert!(!pause.is_disturbed_by(&nothing(2000), &machine), "nothing is counted");
+    }
+
+    #[test]
+    fn other_traffic_of_controllers_ends_it_where_nodes_are_not_told_apart() {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let served = |ms, lines: [u64; 2]| {
+            let lines = lines.map(Counter::exact).to_vec();
+            Observation { controller_lines: Some(lines), ..seen(ms, vec![]) }
+        };
+        let window = (served(0, [0, 0]), served(1000, [800, 200]));
+        let is_disturbed = |lines| {
+            let mut pause =
+                CountingPause::new(LONGEST_PAUSE, (&window.0, &window.1), BTreeMap::new(), None);
+            pause.is_disturbed_by(&served(2000, lines), &machine)
+        };
+        assert!(!is_disturbed([1600, 400]));
+        assert!(!is_disturbed([1500, 500]), "a tenth goes elsewhere");
+        assert!(is_disturbed([2400, 600]), "twice as much");
+        assert!(is_disturbed([1200, 800]), "pages are on the other node");
     }
 
     #[test]

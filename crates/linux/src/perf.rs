@@ -9,6 +9,7 @@
 //! | [`processors`] | which event strings measure what, per processor generation |
 //! | [`generation`] | the same, as far as this machine's units know the events |
 //! | [`whole`] | which counts of units make the traffic between nodes and over links |
+//! | [`units`] | these counts, open |
 //! | [`event`] | opening events and reading counts |
 //! | [`group`] | events that are counted together and read at once |
 //! | [`count`] | the bytes that reading a count returns |
@@ -31,4 +32,5 @@ pub mod ring;
 pub mod sample;
 pub mod spe;
 pub mod spec;
+pub mod units;
 pub mod whole;

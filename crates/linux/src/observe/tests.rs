@@ -3,7 +3,13 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use rondpoint_core::observation::Counter;
+
+use super::uncore::Uncore;
 use super::*;
+use crate::perf::attr::{Attr, TYPE_SOFTWARE};
+use crate::perf::generation::{Available, UncoreCount, UncoreMetric};
+use crate::perf::pmu::Event;
 use crate::syscall::memory::{Anonymous, page_bytes};
 use crate::syscall::signal;
 use crate::topology;
@@ -86,6 +92,52 @@ fn nothing_is_counted_during_a_pause_and_it_goes_on_from_there() {
     let second = observer.observe().unwrap();
     assert!(!second.observation.after_pause);
     assert!(clock(&second) > clock(&first), "{} {}", clock(&first), clock(&second));
+}
+
+/// A controller's count in which a line is a nanosecond of a CPU's clock, on each node's first CPU.
+fn clocked_controllers() -> Available {
+    const SW_CPU_CLOCK: u64 = 0;
+    let attr = Attr::counting(TYPE_SOFTWARE, SW_CPU_CLOCK);
+    let event = Event { name: "clock".to_string(), attr, cpus: None };
+    let (metric, unit) = (UncoreMetric::ControllerReads, "imc_0".to_string());
+    let count = UncoreCount { metric, unit, event, bytes: Some((64, 1)) };
+    Available { uncore: vec![count], ..Available::default() }
+}
+
+/// They are no counters of the program, so a pause leaves them on. Where other programs may not be
+/// watched there are none.
+#[test]
+fn controllers_are_counted_at_a_glance_and_in_a_pause() {
+    let machine = topology::discover(&Root::live()).unwrap();
+    let uncore = Uncore::open(&clocked_controllers(), &machine.topology);
+    let settings = Settings { rung: Some(Rung::Counters), managing: true, ..Settings::default() };
+    let mut observer =
+        Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
+    observer.sensors.uncore = uncore;
+    let glance = |observer: &Observer| observer.glance(true).unwrap().requests;
+    let Some(first) = glance(&observer) else {
+        assert!(crate::probe::whole_cpu().is_err());
+        assert_eq!(observer.observe().unwrap().observation.controller_lines, None);
+        return;
+    };
+    assert_eq!(observer.glance(false).unwrap().requests, None, "not wanted");
+    let lines = |look: &Look| -> u64 {
+        let lines: &Vec<Counter> = look.observation.controller_lines.as_ref().unwrap();
+        lines.iter().map(|counter| counter.value).sum()
+    };
+    let look = observer.observe().unwrap();
+    assert!(look.observation.node_traffic.is_none() && lines(&look) > first.value);
+    assert_eq!(look.glance.requests.map(|requests| requests.value), Some(lines(&look)));
+    observer.pause().unwrap();
+    let paused = observer.observe().unwrap();
+    let clock = |look: &Look| look.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
+    assert!(clock(&paused) == clock(&look) && lines(&paused) > lines(&look), "{paused:?}");
+    let glanced = glance(&observer).unwrap().value;
+    observer.resume().unwrap();
+    let resumed = observer.observe().unwrap();
+    assert!(glanced > lines(&paused) && lines(&resumed) > glanced, "not from nothing");
+    observer.let_go();
+    assert_eq!(glance(&observer), None);
 }
 
 /// From a look or from a pause. Where it is not allowed nothing changes.

@@ -2,55 +2,40 @@
 //!
 //! They need the right to watch all programs. Without it there are none.
 
-use std::collections::BTreeMap;
-
 use rondpoint_core::observation::Counter;
-use rondpoint_core::{Matrix, Nanos, Topology};
+use rondpoint_core::{Matrix, Topology};
 
 use super::counters::added;
 use crate::LinuxError;
-use crate::perf::count::Count;
 use crate::perf::generation::Available;
-use crate::perf::group::OpenGroup;
-use crate::perf::pmu::Event;
-use crate::perf::whole::{self, Part};
-use crate::syscall::perf::Target;
+use crate::perf::units::Units;
+use crate::perf::whole;
 
-/// Counters that a unit outside the cores has at least: four. AMD's northbridge has four (BKDG 15h,
-/// 3.16), and each of Intel's units has at least four (uncore performance monitoring guides).
-const ROOM: usize = 4;
-
-/// What is open. Each list is empty where not all of it can be counted.
+/// What is open. Each is empty where not all of it can be counted.
 #[derive(Default)]
 pub(super) struct Uncore {
     /// Requests from the first node to the second.
-    traffic: Vec<Group<(usize, usize)>>,
+    traffic: Units<(usize, usize)>,
     /// Lines of a node's controllers; empty where `traffic` is not.
-    controllers: Vec<Group<usize>>,
+    controllers: Units<usize>,
     /// Bytes of a link of the topology.
-    links: Vec<Group<usize>>,
+    links: Units<usize>,
     node_count: usize,
     link_count: usize,
-}
-
-/// Events of one unit on one CPU, what each of them counts, and its scale.
-struct Group<T> {
-    what: Vec<(T, (u32, u32))>,
-    open: OpenGroup,
 }
 
 impl Uncore {
     /// Opens all counts of requests or none, and all counts of links or none. Controllers are
     /// counted where requests are not.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
-        let traffic = open(whole::traffic(available, topology)).unwrap_or_default();
+        let traffic = Units::open(whole::traffic(available, topology)).unwrap_or_default();
         let controllers = match traffic.is_empty() {
-            true => open(whole::controller_lines(available, topology)).unwrap_or_default(),
-            false => Vec::new(),
+            true => Units::open(whole::controller_lines(available, topology)).unwrap_or_default(),
+            false => Units::default(),
         };
-        let links = open(whole::links(available, topology)).unwrap_or_default();
+        let links = Units::open(whole::links(available, topology)).unwrap_or_default();
         let (node_count, link_count) = (topology.node_count(), topology.links().len());
-        Self { traffic, controllers, node_count, links, link_count }
+        Self { traffic, controllers, links, node_count, link_count }
     }
 
     /// DRAM requests of the whole machine by `[accessing][holding]`.
@@ -59,10 +44,8 @@ impl Uncore {
         topology: &Topology,
     ) -> Result<Option<Matrix<Counter>>, LinuxError> {
         let mut matrix = Matrix::filled(topology.node_count(), Counter::default());
-        for group in &self.traffic {
-            for (cell, counter) in group.read()? {
-                matrix[cell] = added(matrix[cell], counter);
-            }
+        for (cell, counter) in self.traffic.read()? {
+            matrix[cell] = added(matrix[cell], counter);
         }
         Ok((!self.traffic.is_empty()).then_some(matrix))
     }
@@ -78,59 +61,13 @@ impl Uncore {
     }
 }
 
-/// The counts of `groups` by node or link; `None` where nothing is open.
-fn sums(groups: &[Group<usize>], count: usize) -> Result<Option<Vec<Counter>>, LinuxError> {
+/// The counts of `units` by node or link; `None` where nothing is open.
+fn sums(units: &Units<usize>, count: usize) -> Result<Option<Vec<Counter>>, LinuxError> {
     let mut sums = vec![Counter::default(); count];
-    for group in groups {
-        for (place, counter) in group.read()? {
-            sums[place] = added(sums[place], counter);
-        }
+    for (place, counter) in units.read()? {
+        sums[place] = added(sums[place], counter);
     }
-    Ok((!groups.is_empty()).then_some(sums))
-}
-
-impl<T: Copy> Group<T> {
-    fn read(&self) -> Result<impl Iterator<Item = (T, Counter)>, LinuxError> {
-        let counter = |(&(what, scale), count): (&(T, (u32, u32)), Count)| {
-            let counter = Counter {
-                value: scaled(count.value, scale),
-                enabled: Nanos(count.enabled_ns),
-                running: Nanos(count.running_ns),
-            };
-            (what, counter)
-        };
-        Ok(self.what.iter().zip(self.open.read()?).map(counter))
-    }
-}
-
-/// The count in requests or bytes, at most `u64::MAX`.
-fn scaled(count: u64, (times, through): (u32, u32)) -> u64 {
-    let scaled = u128::from(count) * u128::from(times) / u128::from(through.max(1));
-    u64::try_from(scaled).unwrap_or(u64::MAX)
-}
-
-/// Opens and starts all of it. A group has the events of one unit on one CPU: the kernel refuses a
-/// group of several units.
-fn open<T: Copy>(wanted: Vec<Part<T>>) -> Result<Vec<Group<T>>, LinuxError> {
-    let mut by_unit: BTreeMap<(u32, u32), Vec<Part<T>>> = BTreeMap::new();
-    for part in wanted {
-        by_unit.entry((part.cpu, part.event.attr.kind)).or_default().push(part);
-    }
-    let mut groups = Vec::new();
-    for ((cpu, _), parts) in by_unit {
-        for parts in parts.chunks(ROOM) {
-            let events: Vec<Event> = parts.iter().map(|part| part.event.clone()).collect();
-            let open = OpenGroup::open(&events, Target { task: -1, cpu: cpu as i32 }, |_| ())?;
-            open.enable().map_err(|source| LinuxError::Call {
-                call: "ioctl(PERF_EVENT_IOC_ENABLE)",
-                attempted: events[0].name.clone(),
-                source,
-            })?;
-            let what = parts.iter().map(|part| (part.what, part.scale)).collect();
-            groups.push(Group { what, open });
-        }
-    }
-    Ok(groups)
+    Ok((!units.is_empty()).then_some(sums))
 }
 
 #[cfg(test)]
@@ -139,6 +76,7 @@ mod tests {
 
     use super::*;
     use crate::perf::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE};
+    use crate::perf::pmu::Event;
 
     fn dummy(cpus: &[u32]) -> Event {
         let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
@@ -156,8 +94,6 @@ mod tests {
         if let Some(matrix) = matrix {
             assert_eq!((matrix.size(), matrix[(0, 0)].value), (1, 0));
         }
-        assert_eq!(scaled(9 << 50, (64, 9)), 64 << 50);
-        assert_eq!(scaled(u64::MAX, (64, 9)), u64::MAX);
         let odd = Event { attr: Attr::counting(9_999, 0), ..dummy(&[0]) };
         let available = Available { dram_to_node: vec![(0, odd)], ..Available::default() };
         assert_eq!(Uncore::open(&available, &machine).traffic(&machine).unwrap(), None);

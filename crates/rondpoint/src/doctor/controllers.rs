@@ -1,12 +1,11 @@
 //! The units of memory controllers, each read by itself: the observer needs only traffic and links.
 
 use anyhow::Result;
+use rondpoint_core::Topology;
 use rondpoint_core::observation::Counter;
-use rondpoint_core::{Nanos, Topology};
-use rondpoint_linux::perf::event::OpenEvent;
 use rondpoint_linux::perf::generation::{Available, UncoreCount, UncoreMetric};
-use rondpoint_linux::perf::whole;
-use rondpoint_linux::syscall::perf::Target;
+use rondpoint_linux::perf::units::Units;
+use rondpoint_linux::perf::whole::{self, Part};
 
 /// The open units, all of one metric.
 pub(super) struct Controllers {
@@ -16,9 +15,8 @@ pub(super) struct Controllers {
 
 struct Unit {
     name: String,
-    node: usize,
-    scale: (u32, u32),
-    event: OpenEvent,
+    /// Its bytes, by the node that it counts for.
+    bytes: Units<usize>,
 }
 
 /// What a unit counted since it was opened.
@@ -53,34 +51,26 @@ impl Controllers {
     pub(super) fn read(&self) -> Result<Vec<UnitCount>> {
         let mut counts: Vec<UnitCount> = Vec::new();
         for unit in &self.open {
-            let count = unit.event.read(1)?.first().copied().unwrap_or_default();
-            let (times, through) = unit.scale;
-            let scaled = u128::from(count.value) * u128::from(times) / u128::from(through.max(1));
-            let bytes = Counter {
-                value: u64::try_from(scaled).unwrap_or(u64::MAX),
-                enabled: Nanos(count.enabled_ns),
-                running: Nanos(count.running_ns),
-            };
-            counts.push(UnitCount { name: unit.name.clone(), node: unit.node, bytes });
+            let read = unit.bytes.read()?.into_iter();
+            counts.extend(read.map(|(node, bytes)| UnitCount {
+                name: unit.name.clone(),
+                node,
+                bytes,
+            }));
         }
         Ok(counts)
     }
 }
 
-/// A count opened on each CPU that its unit names.
+/// A count opened on each CPU that its unit names, each by itself.
 fn units(count: &UncoreCount, topology: &Topology) -> Vec<Unit> {
-    let mut units = Vec::new();
-    let Some(scale) = count.bytes else { return units };
-    for (cpu, node) in whole::asked(&count.event, topology) {
-        let target = Target { task: -1, cpu: cpu as i32 };
-        let Ok(event) = OpenEvent::open(&count.event.name, &count.event.attr, target, None) else {
-            continue;
-        };
-        if event.enable().is_ok() {
-            units.push(Unit { name: count.unit.clone(), node, scale, event });
-        }
-    }
-    units
+    let Some(scale) = count.bytes else { return Vec::new() };
+    let asked = whole::asked(&count.event, topology);
+    let open = asked.filter_map(|(cpu, node)| {
+        let part = Part { what: node, cpu, event: count.event.clone(), scale };
+        Some(Unit { name: count.unit.clone(), bytes: Units::open(vec![part]).ok()? })
+    });
+    open.collect()
 }
 
 #[cfg(test)]
