@@ -107,7 +107,7 @@ fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
     use UncoreMetric::*;
     let sapphire = machine("sapphire-rapids");
     assert_eq!(core(&sapphire, Metric::PrivateMisses), "4:0x1f25");
-    assert_eq!(samples(&sapphire), ["4:0x2d3", "4:0x2cd"]);
+    assert_eq!(samples(&sapphire), ["4:0xfd3", "4:0x2cd"], "local memory is sampled too");
     let reads = "8: uncore_imc_0 11:0xcf05 on 0,56 … uncore_imc_7 18:0xcf05 on 0,56";
     assert_eq!(uncore(&sapphire, ControllerReads), reads);
     let granite = machine("granite-rapids");
