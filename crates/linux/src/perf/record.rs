@@ -3,7 +3,7 @@
 //! A record that is cut short is an error, never a guess. The rest of the stream cannot be trusted
 //! after it, so iteration ends there.
 
-use super::sample::{self, Layout, Sample};
+use super::sample::{self, Layout, Origin, Sample};
 
 /// What is wrong with a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +72,17 @@ pub enum Record {
     Fork(Relation),
     /// PERF_RECORD_EXIT: a thread's end.
     Exit(Relation),
+    /// PERF_RECORD_AUX: bytes that a unit wrote into the auxiliary area.
+    Aux {
+        /// Where they begin, since the beginning.
+        from: u64,
+        /// How many.
+        bytes: u64,
+        /// Some did not fit, or were lost in the unit.
+        incomplete: bool,
+        /// The task whose event wrote them.
+        origin: Origin,
+    },
     /// Any other kind.
     Other(u32),
 }
@@ -106,8 +117,11 @@ const KIND_THROTTLE: u32 = 5;
 const KIND_UNTHROTTLE: u32 = 6;
 const KIND_FORK: u32 = 7;
 const KIND_SAMPLE: u32 = 9;
+const KIND_AUX: u32 = 11;
 const KIND_LOST_SAMPLES: u32 = 13;
 const HEADER: usize = 8;
+/// `PERF_AUX_FLAG_TRUNCATED`, `_PARTIAL` and `_COLLISION`.
+const AUX_INCOMPLETE: u64 = 0x1 | 0x4 | 0x8;
 
 /// The records of a stream of bytes. `layout_of` gives the sample layout of an event's number,
 /// where several events with different layouts share a ring; all must begin with IDENTIFIER then.
@@ -177,6 +191,12 @@ fn parse(kind: u32, misc: u16, body: &[u8], layout: &Layout) -> Result<Record, R
     Ok(match kind {
         KIND_SAMPLE => Record::Sample(sample::parse(body, layout)?, mode(misc)),
         KIND_LOST => Record::Lost { records: word(8)? },
+        KIND_AUX => Record::Aux {
+            from: word(0)?,
+            bytes: word(8)?,
+            incomplete: word(16)? & AUX_INCOMPLETE != 0,
+            origin: sample::origin(&body[24..], layout)?,
+        },
         KIND_LOST_SAMPLES => Record::LostSamples { samples: word(0)? },
         KIND_THROTTLE => Record::Throttle,
         KIND_UNTHROTTLE => Record::Unthrottle,

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::syscall::memory::RingMemory;
+use crate::syscall::memory::{AuxMemory, RingMemory};
 
 /// A mapped ring.
 pub struct Ring {
@@ -33,6 +33,28 @@ impl Ring {
         self.memory.copy(second.start, second.len(), stream);
         self.memory.set_tail(head);
         bytes
+    }
+
+    /// Maps an auxiliary area of `pages` (a power of two) for the same event.
+    ///
+    /// # Errors
+    /// As mmap(2); EPERM above `kernel.perf_event_mlock_kb`.
+    pub fn map_aux(&self, event: BorrowedFd<'_>, pages: usize) -> io::Result<AuxMemory> {
+        self.memory.map_aux(event, pages)
+    }
+
+    /// Appends what a record says was written into the auxiliary area, from byte `from` since the
+    /// beginning on, and gives it back to the kernel. A record that claims more than the area holds
+    /// brings nothing. Returns whether the bytes came.
+    pub fn take_aux(&self, aux: &AuxMemory, from: u64, bytes: u64, into: &mut Vec<u8>) -> bool {
+        let fits = bytes <= aux.bytes() as u64;
+        if fits {
+            let (first, second) = spans(from, from.wrapping_add(bytes), aux.bytes());
+            aux.copy(first.start, first.len(), into);
+            aux.copy(second.start, second.len(), into);
+        }
+        self.memory.set_aux_tail(from.wrapping_add(bytes));
+        fits
     }
 }
 

@@ -118,6 +118,32 @@ impl Body<'_> {
     }
 }
 
+/// The task and the CPU of a record that is no sample: what the kernel appends to it where
+/// SAMPLE_ID_ALL is set (`__perf_event__output_id_sample`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// The CPU.
+    pub cpu: u32,
+}
+
+/// Parses what is appended to a record.
+///
+/// # Errors
+/// Fewer fields than the layout has: which one was cut.
+pub(super) fn origin(bytes: &[u8], layout: &Layout) -> Result<Origin, RecordError> {
+    let mut body = Body { bytes, layout };
+    let (process, thread) = body.halves_if(bit::TID, "TID")?;
+    body.word_if(bit::TIME, "TIME")?;
+    body.word_if(bit::ID, "ID")?;
+    body.word_if(bit::STREAM_ID, "STREAM_ID")?;
+    let (cpu, _) = body.halves_if(bit::CPU, "CPU")?;
+    Ok(Origin { process, thread, cpu })
+}
+
 /// Parses the body of a sample record.
 ///
 /// # Errors

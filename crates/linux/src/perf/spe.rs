@@ -78,6 +78,8 @@ pub enum Packet {
 pub struct Packets<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// What `at` is counted from, in the buffer.
+    start: usize,
     failed: bool,
 }
 
@@ -86,7 +88,14 @@ impl<'a> Packets<'a> {
     /// alignment packets count from there.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0, failed: false }
+        Self { bytes, at: 0, start: 0, failed: false }
+    }
+
+    /// Iterates over `bytes`, which begin at byte `start` of their buffer.
+    #[must_use]
+    pub fn from(start: u64, bytes: &'a [u8]) -> Self {
+        // Alignments are powers of two up to 64 KiB, so higher bits do not matter.
+        Self { start: start as usize & 0xffff, ..Self::new(bytes) }
     }
 
     /// Reads one packet and its length.
@@ -133,7 +142,7 @@ impl<'a> Packets<'a> {
     /// Skips to the next multiple of the alignment, a power of two.
     fn alignment(&self, first: u8) -> Result<(Packet, usize), SpeError> {
         let alignment = 1usize << ((first & 0xf) + 1);
-        let length = alignment - self.at % alignment;
+        let length = alignment - (self.start + self.at) % alignment;
         match self.bytes.len() - self.at < length {
             true => Err(SpeError::CutPacket { at: self.at }),
             false => Ok((Packet::Padding, length)),
@@ -231,6 +240,12 @@ impl<'a> Operations<'a> {
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { packets: Packets::new(bytes) }
+    }
+
+    /// Iterates over the operations of `bytes`, as [`Packets::from`].
+    #[must_use]
+    pub fn from(start: u64, bytes: &'a [u8]) -> Self {
+        Self { packets: Packets::from(start, bytes) }
     }
 }
 

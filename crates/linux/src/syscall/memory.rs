@@ -20,16 +20,37 @@ struct Mapped {
 
 impl Mapped {
     fn new(bytes: usize, flags: i32, fd: i32) -> io::Result<Self> {
+        Self::from(0, bytes, flags, fd)
+    }
+
+    /// Maps `bytes` bytes of `fd` from `start`, a multiple of a page's size.
+    fn from(start: usize, bytes: usize, flags: i32, fd: i32) -> io::Result<Self> {
+        let start = libc::off_t::try_from(start).map_err(io::Error::other)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice cannot overlap memory that
         // Rust knows of.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, 0) };
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd, start) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let address =
             NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
         Ok(Self { address, bytes })
+    }
+
+    /// Appends `bytes` bytes from `offset` to `into`.
+    fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
+        let end = offset.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "copy beyond the mapping");
+        into.reserve(bytes);
+        // SAFETY: the source range lies inside the mapping (asserted), and the target has room for
+        // `bytes` more (reserved). The two cannot overlap, and all bytes are initialised.
+        unsafe {
+            let source = self.address.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(source, into.as_mut_ptr().add(into.len()), bytes);
+            into.set_len(into.len() + bytes);
+        }
     }
 }
 
@@ -53,6 +74,28 @@ pub struct RingMemory {
 /// Offsets in struct perf_event_mmap_page (include/uapi/linux/perf_event.h), fixed ABI.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
+const AUX_TAIL: usize = 1064;
+const AUX_OFFSET: usize = 1072;
+const AUX_SIZE: usize = 1080;
+
+/// The auxiliary area of a ring, into which a unit writes by itself.
+pub struct AuxMemory {
+    mapped: Mapped,
+}
+
+impl AuxMemory {
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapped.bytes
+    }
+
+    /// Appends `bytes` bytes from `offset` to `into`. The caller asks only for what a record has
+    /// told and was not given back, which the unit does not touch.
+    pub fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
+        self.mapped.copy(offset, bytes, into);
+    }
+}
 
 impl RingMemory {
     /// Maps the ring of an event with `data_pages` pages of data.
@@ -98,16 +141,26 @@ impl RingMemory {
     /// Appends `bytes` bytes from `offset` of the data area to `into`. The caller asks only for
     /// what lies between tail and head, which the kernel does not touch.
     pub fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
-        let end = offset.checked_add(bytes);
-        assert!(end.is_some_and(|end| end <= self.data_bytes), "copy beyond the ring");
-        into.reserve(bytes);
-        // SAFETY: the source range lies inside the data area (asserted), and the target has room
-        // for `bytes` more (reserved). The two cannot overlap, and all bytes are initialised.
-        unsafe {
-            let source = self.mapped.address.as_ptr().add(page_bytes() + offset);
-            std::ptr::copy_nonoverlapping(source, into.as_mut_ptr().add(into.len()), bytes);
-            into.set_len(into.len() + bytes);
-        }
+        self.mapped.copy(page_bytes() + offset, bytes, into);
+    }
+
+    /// Maps an auxiliary area of `pages` pages behind the data of the same event.
+    ///
+    /// # Errors
+    /// EPERM above the locked-memory limit, EOPNOTSUPP for an event without such an area.
+    pub fn map_aux(&self, event: BorrowedFd<'_>, pages: usize) -> io::Result<AuxMemory> {
+        assert!(pages.is_power_of_two(), "an auxiliary area of {pages} pages");
+        let (start, bytes) = (page_bytes() + self.data_bytes, pages * page_bytes());
+        // The kernel reads both at the call and refuses another place or size.
+        self.position(AUX_OFFSET).store(start as u64, Ordering::Relaxed);
+        self.position(AUX_SIZE).store(bytes as u64, Ordering::Release);
+        let mapped = Mapped::from(start, bytes, libc::MAP_SHARED, event.as_raw_fd())?;
+        Ok(AuxMemory { mapped })
+    }
+
+    /// Gives everything in the auxiliary area before `tail` back to the kernel.
+    pub fn set_aux_tail(&self, tail: u64) {
+        self.position(AUX_TAIL).store(tail, Ordering::Release);
     }
 }
 
