@@ -4,13 +4,16 @@
 //! It uses the best sensor of the machine. [`Observer::notes`] has a sentence for each missing one.
 //! No rates are computed here: counts and samples go into the observation as they are read.
 
+mod buffer;
 mod copies;
 pub mod counters;
+mod cpu_ring;
 mod glance;
 mod inherited;
 pub mod kernel;
 pub mod machine;
 mod maps;
+mod metrics;
 pub mod offers;
 mod pause;
 pub mod sampler;
@@ -255,7 +258,8 @@ impl Observer {
     #[must_use]
     pub fn births_are_dear(&self) -> bool {
         let Sensors { managing, everybody, inherited, .. } = &self.sensors;
-        *managing && !*everybody && inherited.are_dear()
+        let names_tasks = !self.sensors.sampler.as_ref().is_some_and(Sampler::needs_tasks);
+        *managing && !*everybody && names_tasks && inherited.are_dear()
     }
 
     /// Watches whatever runs from now on, so that nothing is inherited: the next look begins a

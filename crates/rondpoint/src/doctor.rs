@@ -322,6 +322,15 @@ fn counters_check(available: &Available, paranoid: Option<i64>) -> Check {
 
 fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
     let mut problem = None;
+    if let Some(event) = &available.buffer {
+        match probe::sampling(event, available.period) {
+            Ok(_) => {
+                let finding = format!("{}: {}", event.name, metrics::BUFFER_OF_TASKS);
+                return limited(SAMPLES, finding, None);
+            }
+            Err(error) => problem = Some(error),
+        }
+    }
     for event in &available.sample {
         match probe::sampling(event, available.period) {
             Ok(true) => return good(SAMPLES, format!("{}, with physical addresses", event.name)),
@@ -334,7 +343,6 @@ fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
     }
     match problem {
         Some(error) => missing(SAMPLES, cause(error.errno(), paranoid), perf_fix(&error)),
-        None if available.buffer.is_some() => missing(SAMPLES, metrics::BUFFER_UNREAD, None),
         None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
     }
 }

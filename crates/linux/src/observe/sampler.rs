@@ -6,44 +6,30 @@
 //! are sampled: each has the thread, CPU, virtual and physical address.
 
 use std::collections::HashSet;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rondpoint_core::observation::{AddressSample, Samples};
 use rondpoint_core::{Pid, Tid, Topology};
 
+use super::buffer::{self, Buffer};
+use super::cpu_ring::{CpuRing, FIELDS, faults, open_ring, owner, sampling, slower};
 use super::subject::Subject;
 use super::translation::Translation;
 use crate::LinuxError;
-use crate::perf::attr::{Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag, sample_type};
+use crate::perf::attr::sample_type;
 use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
 use crate::perf::record::{Mode, Record, RecordError, Records};
-use crate::perf::ring::Ring;
 use crate::perf::sample::{Layout, Sample};
-use crate::syscall::memory::page_bytes;
 use crate::syscall::perf::set_output;
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
 
-/// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
-/// lock per CPU (`kernel.perf_event_mlock_kb`).
-const RING_PAGES: usize = 64;
 /// Samples kept of one interval; further ones are counted as lost.
 pub const MAX_SAMPLES: usize = 1 << 20;
 /// Pages remembered to tell a first touch from a later fault.
 const MAX_KNOWN_PAGES: usize = 1 << 20;
-
-const FIELDS: u64 = sample_type::IDENTIFIER
-    | sample_type::IP
-    | sample_type::TID
-    | sample_type::TIME
-    | sample_type::ADDR
-    | sample_type::CPU
-    | sample_type::PERIOD
-    | sample_type::PHYS_ADDR
-    | sample_type::DATA_PAGE_SIZE;
 
 /// What samples are taken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,22 +72,15 @@ pub enum Rate {
 /// 260,000 cycles apart). The last is for programs that would give too many samples.
 pub const LEVEL_STEP: u64 = 4;
 
-struct CpuRing {
-    ring: Ring,
-    owners: Vec<OpenEvent>,
-    /// The first owner whose task lives. poll(2) returns at once for one that has ended.
-    waker: usize,
-    /// Those that sample at the present level; events of other levels are closed. An event's period
-    /// cannot be changed once tasks have inherited it (`_perf_ioctl`, kernel/events/core.c, Linux
-    /// 6.12). A stopped event costs a task that is switched or born as much as a running one.
-    events: Vec<OpenEvent>,
-}
-
 /// The open rings.
 pub struct Sampler {
     /// What is sampled.
     pub kind: Kind,
     rings: Vec<CpuRing>,
+    /// Of [`Plan::buffer`], at the present level: one for each CPU, or none.
+    buffers: Vec<Buffer>,
+    /// The event of the buffers at the full rate, where it could be opened.
+    buffered: Option<Event>,
     layout: Layout,
     /// What is sampled, at the full rate, as the kernel accepted it.
     sampled: Vec<Event>,
@@ -127,7 +106,9 @@ pub struct Sampler {
 pub struct Plan {
     /// The events with addresses in their samples; without such events, minor faults are sampled.
     pub events: Vec<Event>,
-    /// Whether they sample stores beside loads.
+    /// An event that writes its samples into a buffer; loads and stores.
+    pub buffer: Option<Event>,
+    /// Whether the events sample stores beside loads.
     pub stores: bool,
     /// Events per sample.
     pub period: u64,
@@ -150,6 +131,8 @@ impl Sampler {
         let mut sampler = Self {
             kind: Kind::Accesses,
             rings: Vec::new(),
+            buffers: Vec::new(),
+            buffered: None,
             layout: Layout::default(),
             sampled: Vec::new(),
             levels: plan.levels.max(1),
@@ -185,7 +168,14 @@ impl Sampler {
                 Err(problem) => problems.push(problem),
             }
         }
-        if sampler.rings.iter().all(|ring| ring.events.is_empty()) {
+        if let Some(event) = &plan.buffer {
+            let event = buffer::sampling(event, plan.period);
+            match sampler.add_buffers(&event, subject, topology) {
+                Ok(()) => sampler.buffered = Some(event),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if sampler.buffers.is_empty() && sampler.rings.iter().all(|ring| ring.events.is_empty()) {
             let event = sampling(&faults(), &accepted, 1);
             sampler.kind = Kind::Faults;
             sampler.add(&event, subject, topology)?;
@@ -193,7 +183,8 @@ impl Sampler {
         }
         let samples_accesses = sampler.kind == Kind::Accesses;
         sampler.samples.period = samples_accesses.then_some(plan.period);
-        sampler.samples.stores = samples_accesses && plan.stores && problems.is_empty();
+        let stores = plan.stores || sampler.buffered.is_some();
+        sampler.samples.stores = samples_accesses && stores && problems.is_empty();
         Ok((sampler, problems))
     }
 
@@ -218,6 +209,29 @@ impl Sampler {
             ring.events.extend(events);
         }
         Ok(())
+    }
+
+    /// A buffer on all CPUs or on none. If all tasks are watched there is none, because no packet
+    /// names the task.
+    fn add_buffers(
+        &mut self,
+        event: &Event,
+        subject: &Subject,
+        topology: &Topology,
+    ) -> Result<(), LinuxError> {
+        let open = |cpu| Buffer::open(event, subject, topology.kernel_cpu(cpu));
+        let opened: Vec<_> = match subject.is_everybody() {
+            true => Vec::new(),
+            false => (0..self.rings.len()).map(open).collect::<Result<_, _>>()?,
+        };
+        self.buffers = opened.into_iter().flatten().collect();
+        Ok(())
+    }
+
+    /// Whether samples can be told apart only where events are opened on tasks.
+    #[must_use]
+    pub fn needs_tasks(&self) -> bool {
+        self.buffered.is_some()
     }
 
     /// Samples `subject` at this rate from now on. What is refused leaves nothing sampled.
@@ -257,6 +271,8 @@ impl Sampler {
     pub fn close(&mut self) {
         self.paused = true;
         self.rings.iter_mut().for_each(|ring| ring.events.clear());
+        self.drain_buffers();
+        self.buffers.clear();
     }
 
     /// Takes the task records of `subject` from now on. Nothing is sampled until
@@ -287,6 +303,11 @@ impl Sampler {
         let opened = events
             .into_iter()
             .try_for_each(|event| self.add(&slower(event, level), subject, topology));
+        let buffered = self.buffered.clone().map(|event| slower(event, level));
+        let opened = opened.and_then(|()| match buffered {
+            Some(event) => self.add_buffers(&event, subject, topology),
+            None => Ok(()),
+        });
         if opened.is_err() {
             self.close();
             (self.paused, self.level) = (false, None);
@@ -313,28 +334,33 @@ impl Sampler {
     /// Whether samples tell where their data lies.
     #[must_use]
     pub fn has_physical_addresses(&self) -> bool {
-        self.layout.sample_type & sample_type::PHYS_ADDR != 0
+        // The unit was told to write them, or it would not have been opened.
+        self.buffered.is_some() || self.layout.sample_type & sample_type::PHYS_ADDR != 0
     }
 
     /// Descriptors that become readable when a ring is half full, and once when the task that owns
     /// it ends. [`Sampler::drain`] turns to another owner then.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.iter().flat_map(|ring| ring.owners.get(ring.waker)).map(AsFd::as_fd)
+        let rings = self.rings.iter().flat_map(|ring| ring.owners.get(ring.waker)).map(AsFd::as_fd);
+        rings.chain(self.buffers.iter().filter_map(Buffer::descriptor))
     }
 
     /// Passes over owners whose tasks have ended.
     fn find_wakers(&mut self) {
         loop {
-            let waking = |ring: &&mut CpuRing| ring.waker < ring.owners.len();
-            let mut rings: Vec<&mut CpuRing> = self.rings.iter_mut().filter(waking).collect();
-            let fds: Vec<_> = rings.iter().map(|ring| ring.owners[ring.waker].as_fd()).collect();
+            let rings = self.rings.iter_mut().map(|ring| (&ring.owners, &mut ring.waker));
+            let buffers = self.buffers.iter_mut().map(|buffer| (&buffer.events, &mut buffer.waker));
+            let mut wakers: Vec<(&Vec<OpenEvent>, &mut usize)> =
+                rings.chain(buffers).filter(|(owners, waker)| **waker < owners.len()).collect();
+            let fds: Vec<_> =
+                wakers.iter().map(|(owners, waker)| owners[**waker].as_fd()).collect();
             // Where poll(2) is refused, the wait is refused too, and says so.
             let Ok(ended) = signal::hung_up(&fds) else { return };
             if !ended.contains(&true) {
                 return;
             }
-            for (ring, ended) in rings.iter_mut().zip(ended) {
-                ring.waker += usize::from(ended);
+            for ((_, waker), ended) in wakers.iter_mut().zip(ended) {
+                **waker += usize::from(ended);
             }
         }
     }
@@ -351,7 +377,16 @@ impl Sampler {
             self.digest(&stream);
         }
         self.stream = stream;
+        self.drain_buffers();
         self.reading += Duration::from_nanos(own_cpu_time_ns().saturating_sub(began));
+    }
+
+    fn drain_buffers(&mut self) {
+        for buffer in &mut self.buffers {
+            let trouble = buffer.drain(&self.translation, &mut self.samples);
+            self.news.bad_records += trouble.bad_records;
+            self.news.first_problem = self.news.first_problem.or(trouble.first);
+        }
     }
 
     /// CPU time in which rings were read after the last call.
@@ -423,74 +458,6 @@ impl Sampler {
     fn revive(&self) {
         for event in self.rings.iter().flat_map(|ring| &ring.events) {
             let _ = event.enable();
-        }
-    }
-}
-
-fn owner(fields: u64) -> Event {
-    let mut attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
-    attr.sample_type = fields;
-    attr.flags |= flag::TASK | flag::COMM | flag::SAMPLE_ID_ALL | flag::WATERMARK;
-    attr.wakeup = u32::try_from(RING_PAGES * page_bytes() / 2).unwrap_or(u32::MAX);
-    Event { name: "task records".to_string(), attr, cpus: None }
-}
-
-fn faults() -> Event {
-    let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
-    Event { name: "minor-faults".to_string(), attr, cpus: None }
-}
-
-/// The event with the sample fields and exclusions that the ring's owner was granted: all records
-/// of a ring have one layout.
-fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
-    let mut attr = event.attr.clone();
-    attr.sample_type = accepted.sample_type;
-    attr.read_format = accepted.read_format;
-    attr.sample_period = period.max(1);
-    attr.flags |= accepted.flags & (flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV);
-    attr.flags |= flag::SAMPLE_ID_ALL | flag::WATERMARK;
-    attr.wakeup = accepted.wakeup;
-    Event { name: event.name.clone(), attr, cpus: None }
-}
-
-/// The event at a level of sampling.
-fn slower(mut event: Event, level: usize) -> Event {
-    let times = LEVEL_STEP.saturating_pow(level as u32);
-    event.attr.sample_period = event.attr.sample_period.saturating_mul(times);
-    event
-}
-
-fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, LinuxError> {
-    // Task records must come from the fork on, before any execve.
-    let owners = subject.open_now(event, cpu)?;
-    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
-    let first = owners.first().ok_or_else(|| LinuxError::PerfOpen {
-        event: event.name.clone(),
-        target: "a process that has ended".to_string(),
-        source: gone(),
-    })?;
-    let ring = map_ring(first)?;
-    for other in &owners[1..] {
-        set_output(other.as_fd(), first.as_fd()).map_err(|source| LinuxError::Call {
-            call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
-            attempted: event.name.clone(),
-            source,
-        })?;
-    }
-    Ok(CpuRing { ring, owners, waker: 0, events: Vec::new() })
-}
-
-/// The largest ring that may be locked.
-fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
-    let mut pages = RING_PAGES;
-    loop {
-        match Ring::new(event.as_fd(), pages) {
-            Ok(ring) => return Ok(ring),
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
-            Err(source) => {
-                let attempted = format!("a ring of {pages} pages");
-                return Err(LinuxError::Call { call: "mmap", attempted, source });
-            }
         }
     }
 }

@@ -6,6 +6,7 @@ use rondpoint_core::Pid;
 use super::counters::TreeCounters;
 use super::inherited::Inherited;
 use super::kernel::{numa_balancing, paranoid_level, physical_map};
+use super::metrics::{chosen, counters_of_sampling};
 use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
@@ -52,25 +53,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn counts(&self) -> bool {
+    pub(super) fn counts(&self) -> bool {
         matches!(self.rung, None | Some(Rung::Samples | Rung::Counters))
     }
 
-    fn samples(&self) -> bool {
+    pub(super) fn samples(&self) -> bool {
         matches!(self.rung, None | Some(Rung::Samples | Rung::Faults))
     }
 }
-
-/// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and
-/// writes. Counters are few: each further event makes all others be counted for a smaller share of
-/// the time.
-const DEFAULT_METRICS: [Metric; 5] = [
-    Metric::DramLatencyCycles,
-    Metric::DramRequests,
-    Metric::Writebacks,
-    Metric::Refills,
-    Metric::RefillsModified,
-];
 
 /// Full, cheap and idle; a program for which the full rate is too much does with the last two.
 const MANAGED_LEVELS: usize = 3;
@@ -151,7 +141,8 @@ pub(super) fn open(
     };
     let events = chosen(&available, settings);
     // The clock, and the owner of the ring.
-    let each_cpu = events.len() + available.sample.len() + 2;
+    let sampled = available.sample.len() + usize::from(available.buffer.is_some());
+    let each_cpu = events.len() + sampled + 2;
     let inherited = Inherited::of(each_cpu * topology.cpu_count());
     let opening = Opening { root, machine, settings, available, events, room };
     let opened = match whom {
@@ -216,33 +207,6 @@ fn threads(tasks: &mut Tasks, first: Pid) -> Result<Vec<u32>, LinuxError> {
         return Err(LinuxError::Input { what, problem: "there is no such process".to_string() });
     }
     Ok(threads)
-}
-
-fn chosen(available: &Available, settings: &Settings) -> Vec<(Metric, Event)> {
-    let is_chosen = |metric: Metric| match &settings.metrics {
-        _ if !settings.counts() => false,
-        Some(metrics) => metrics.iter().any(|wanted| wanted.same_kind(metric)),
-        None => is_default(metric, available),
-    };
-    available.core.iter().filter(|(metric, _)| is_chosen(*metric)).cloned().collect()
-}
-
-fn is_default(metric: Metric, available: &Available) -> bool {
-    let by_target = available.core.iter().any(|(other, _)| matches!(other, Metric::DramNode(_)));
-    match metric {
-        Metric::DramNode(_) => true,
-        Metric::LocalDram | Metric::RemoteDram => !by_target,
-        other => DEFAULT_METRICS.contains(&other),
-    }
-}
-
-/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and
-/// Arm's.
-fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
-    if !settings.samples() || settings.rung == Some(Rung::Faults) {
-        return 0;
-    }
-    available.sample.iter().filter(|event| available.is_of_core(event)).count()
 }
 
 /// The events to count on every thread, as far as this processor has them and the kernel opens them
@@ -381,14 +345,23 @@ impl Opening<'_> {
             // In turns with the groups of counters it would sample now and then only.
             event.attr.flags |= if self.available.is_of_core(event) { flag::PINNED } else { 0 };
         }
+        let buffer = self.available.buffer.clone().filter(|_| !faults_only);
+        if buffer.is_some() && subject.is_everybody() {
+            notes.push(
+                "no address samples: this processor's do not name the task, and all tasks are watched"
+                    .to_string(),
+            );
+        }
+        let buffer = buffer.filter(|_| !subject.is_everybody());
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let stores = self.available.samples_stores;
-        let plan = Plan { events, stores, period, levels };
+        let plan = Plan { events, buffer, stores, period, levels };
         match Sampler::open(subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
                 let why = self.sentence(problems.first().and_then(LinuxError::errno));
                 let is_said = notes.contains(&why);
-                if sampler.kind == Kind::Faults && !plan.events.is_empty() && !is_said {
+                let wanted = !plan.events.is_empty() || plan.buffer.is_some();
+                if sampler.kind == Kind::Faults && wanted && !is_said {
                     notes.push(format!("no address samples: {why}"));
                 }
                 let scans = numa_balancing(self.root).is_some_and(|balancing| balancing.ordinary);

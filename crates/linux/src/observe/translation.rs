@@ -2,12 +2,14 @@
 //! source of the data.
 
 use rondpoint_core::observation::{AddressSample, Source, UNKNOWN_NODE};
+use rondpoint_core::units::PAGE_SHIFT;
 use rondpoint_core::{Pid, Tid, Topology};
 
 use super::sampler::Kind;
 use crate::parse::zoneinfo::PhysicalMap;
 use crate::perf::data_source::{ServedBy, Vendor};
-use crate::perf::sample::Sample;
+use crate::perf::sample::{Origin, Sample};
+use crate::perf::spe::Operation;
 
 /// From the kernel's numbers to the topology's.
 pub struct Translation {
@@ -49,19 +51,12 @@ impl Translation {
     /// One sample in the topology's numbers; `None` where it is no access to user memory.
     #[must_use]
     pub fn sample(&self, sample: &Sample, kind: Kind) -> Option<AddressSample> {
-        const KERNEL_HALF: u64 = 1 << 63;
-        if sample.address == 0 || sample.address & KERNEL_HALF != 0 {
-            return None;
-        }
-        let cpu = self.cpus.get(sample.cpu as usize).copied().filter(|cpu| *cpu != u16::MAX)?;
-        let node = self.node(sample.physical);
-        let own = self.node_of_cpu[usize::from(cpu)];
+        let (cpu, node) = self.place(sample.cpu, sample.address, sample.physical)?;
         let (source, store) = match kind {
             Kind::Faults => (Source::HintFault, false),
             Kind::Accesses => {
                 let served = sample.source.served_by(self.vendor)?;
-                let home_is_own = (node != UNKNOWN_NODE).then_some(node == own);
-                (source(served.with_home(home_is_own)), sample.source.is_store())
+                (self.source(served, cpu, node), sample.source.is_store())
             }
         };
         let page = sample.page_bytes;
@@ -77,6 +72,39 @@ impl Translation {
             source,
             store,
         })
+    }
+
+    /// The same of an operation that Arm's SPE sampled. It does not tell the page's size.
+    #[must_use]
+    pub(super) fn operation(&self, of: &Operation, origin: Origin) -> Option<AddressSample> {
+        let (address, served) = (of.address?, of.served_by_neoverse()?);
+        let (cpu, node) = self.place(origin.cpu, address, of.physical.unwrap_or(0))?;
+        Some(AddressSample {
+            pid: Pid(origin.process),
+            tid: Tid(origin.thread),
+            cpu,
+            node,
+            address,
+            latency_cycles: of.latency_cycles.unwrap_or(0).try_into().unwrap_or(u32::MAX),
+            page_shift: PAGE_SHIFT,
+            source: self.source(served, cpu, node),
+            store: of.is_store,
+        })
+    }
+
+    /// The topology's CPU and node; `None` where the address is not user memory.
+    fn place(&self, cpu: u32, address: u64, physical: u64) -> Option<(u16, u16)> {
+        const KERNEL_HALF: u64 = 1 << 63;
+        if address == 0 || address & KERNEL_HALF != 0 {
+            return None;
+        }
+        let cpu = self.cpus.get(cpu as usize).copied().filter(|cpu| *cpu != u16::MAX)?;
+        Some((cpu, self.node(physical)))
+    }
+
+    fn source(&self, served: ServedBy, cpu: u16, node: u16) -> Source {
+        let own = self.node_of_cpu[usize::from(cpu)];
+        source(served.with_home((node != UNKNOWN_NODE).then_some(node == own)))
     }
 }
 

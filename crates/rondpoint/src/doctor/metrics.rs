@@ -119,7 +119,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     fn traffic_of_controllers(&self) -> Told {
         let controllers = whole::controller_lines(self.available, self.topology);
         let is_counted = controllers.first().is_some_and(|part| {
-            !self.available.sample.is_empty() && (self.refusal)(&part.event).is_none()
+            let sampled = &self.available.sample;
+            let is_sampled = !sampled.is_empty() || self.available.buffer.is_some();
+            is_sampled && (self.refusal)(&part.event).is_none()
         });
         let (from, cost) = match is_counted {
             true => ("what the controllers serve, by the nodes that samples name", NO_ACCESSORS),
@@ -152,17 +154,22 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     }
 
     fn samples(&self) -> Told {
-        match self.available.sample.first() {
-            Some(event) => {
-                // AMD's op sampling cannot be opened for counting.
-                let mut event = event.clone();
-                event.attr.sample_period = self.available.period;
-                self.event(SAMPLES, &event)
-            }
-            None if self.available.buffer.is_some() => {
-                Told { cost: Some(BUFFER_UNREAD.to_string()), ..derived(SAMPLES, "page faults") }
-            }
-            None => Told {
+        let available = self.available;
+        // AMD's op sampling and Arm's buffer cannot be opened for counting.
+        let sampled = |event: &Event| {
+            let mut event = event.clone();
+            event.attr.sample_period = available.period;
+            self.event(SAMPLES, &event)
+        };
+        match (available.sample.first(), &available.buffer) {
+            (Some(event), _) => sampled(event),
+            (None, Some(event)) => match sampled(event) {
+                told if told.state == State::Measured => {
+                    Told { cost: Some(BUFFER_OF_TASKS.to_string()), ..told }
+                }
+                told => told,
+            },
+            (None, None) => Told {
                 cost: self.cost(SAMPLES).or_else(|| Some(NO_SAMPLES.to_string())),
                 ..derived(SAMPLES, "page faults")
             },
@@ -198,9 +205,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     }
 }
 
-/// Arm's sampler is there, and this program does not use it.
-pub(super) const BUFFER_UNREAD: &str =
-    "arm_spe is here, but Rondpoint does not read its buffer yet";
+/// No packet of Arm's sampler names the thread.
+pub(super) const BUFFER_OF_TASKS: &str = "only of single programs (run, attach): where whatever runs \
+    is watched, as by the daemon, page faults stand for them";
 const NO_TRAFFIC: &str = "programs that Rondpoint does not watch are left out, so a node may be \
     busier than it seems";
 const NO_ACCESSORS: &str = "which node asks is known only as well as samples tell it";
@@ -312,6 +319,8 @@ mod tests {
         available.buffer = Some(event("arm_spe"));
         let told = self::told(&available, &machine, |_| None);
         let samples = told.iter().find(|told| told.name == "address_samples").expect("is listed");
-        assert_eq!(samples.cost.as_deref(), Some(BUFFER_UNREAD));
+        assert_eq!(samples.cost.as_deref(), Some(BUFFER_OF_TASKS));
+        let told = self::told(&available, &machine, |_| Some("EACCES".to_string()));
+        assert_eq!(state(&told, "address_samples"), (State::Missing, "EACCES".to_string()));
     }
 }

@@ -1,0 +1,291 @@
+//! Address samples that a unit writes into an auxiliary buffer by itself: Arm's SPE.
+//!
+//! The buffer holds packets and no task. A task's own event is stopped when the task leaves its
+//! CPU, and then the kernel tells in a record which bytes it wrote. So events are opened on tasks;
+//! on whatever runs, the bytes of several tasks would lie in one record.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rondpoint_core::observation::Samples;
+
+use super::sampler::MAX_SAMPLES;
+use super::subject::Subject;
+use super::translation::Translation;
+use crate::LinuxError;
+use crate::perf::attr::{flag, sample_type};
+use crate::perf::event::OpenEvent;
+use crate::perf::pmu::Event;
+use crate::perf::record::{Record, RecordError, Records};
+use crate::perf::ring::Ring;
+use crate::perf::sample::{Layout, Origin};
+use crate::perf::spe::Operations;
+use crate::syscall::memory::{AuxMemory, page_bytes};
+use crate::syscall::perf::set_output;
+
+/// Bytes of a CPU's buffer: some thousand operations of 40 to 60 bytes. Half of it wakes us.
+const AUX_BYTES: usize = 256 * 1024;
+/// Pages of records about the buffer.
+const RECORD_PAGES: usize = 4;
+/// What a record tells beside the bytes.
+const FIELDS: u64 = sample_type::IDENTIFIER | sample_type::TID | sample_type::CPU;
+
+/// The buffer of one CPU.
+pub(super) struct Buffer {
+    area: Area,
+    /// One for each task; the first one's ring takes the records of all.
+    pub(super) events: Vec<OpenEvent>,
+    /// The first event whose task lives. poll(2) returns at once for one that has ended.
+    pub(super) waker: usize,
+}
+
+/// The ring and the buffer behind it.
+struct Area {
+    ring: Ring,
+    aux: AuxMemory,
+    layout: Layout,
+}
+
+/// What came out of a buffer beside samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Trouble {
+    /// Records and runs of packets that could not be understood.
+    pub(super) bad_records: u64,
+    /// The first of their reasons, where a record was the cause.
+    pub(super) first: Option<RecordError>,
+}
+
+/// The event as it is opened: records about its buffer name task and CPU.
+pub(super) fn sampling(event: &Event, period: u64) -> Event {
+    let mut attr = event.attr.clone();
+    attr.sample_type = FIELDS;
+    attr.sample_period = period.max(1);
+    attr.flags |= flag::SAMPLE_ID_ALL | flag::EXCLUDE_KERNEL;
+    Event { name: event.name.clone(), attr, cpus: None }
+}
+
+impl Buffer {
+    /// Opens `event` on a CPU for the tasks of `subject`; `None` where all have ended.
+    ///
+    /// # Errors
+    /// The event is refused, or its buffer cannot be mapped.
+    pub(super) fn open(
+        event: &Event,
+        subject: &Subject,
+        cpu: u32,
+    ) -> Result<Option<Self>, LinuxError> {
+        let events = subject.open(event, cpu)?;
+        let Some(first) = events.first() else { return Ok(None) };
+        let failed =
+            |call, source| LinuxError::Call { call, attempted: event.name.clone(), source };
+        let area = Area::map(first.as_fd(), Layout::of(&first.attr));
+        let area = area.map_err(|source| failed("mmap", source))?;
+        for other in &events[1..] {
+            set_output(other.as_fd(), first.as_fd())
+                .map_err(|source| failed("ioctl(PERF_EVENT_IOC_SET_OUTPUT)", source))?;
+        }
+        Ok(Some(Self { area, events, waker: 0 }))
+    }
+
+    /// Becomes readable when the buffer is half full.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.events.get(self.waker).map(AsFd::as_fd)
+    }
+
+    /// Takes everything out of the buffer into `samples`.
+    pub(super) fn drain(&mut self, translation: &Translation, samples: &mut Samples) -> Trouble {
+        self.area.drain(translation, samples)
+    }
+}
+
+impl Area {
+    fn map(event: BorrowedFd<'_>, layout: Layout) -> io::Result<Self> {
+        let ring = Ring::new(event, RECORD_PAGES)?;
+        let aux = ring.map_aux(event, (AUX_BYTES / page_bytes()).max(1))?;
+        Ok(Self { ring, aux, layout })
+    }
+
+    fn drain(&mut self, translation: &Translation, samples: &mut Samples) -> Trouble {
+        let (mut records, mut packets) = (Vec::new(), Vec::new());
+        let mut trouble = Trouble::default();
+        self.ring.drain(&mut records);
+        for record in Records::new(&records, &self.layout) {
+            match record {
+                Ok(Record::Aux { from, bytes, incomplete, origin }) => {
+                    packets.clear();
+                    let came = self.ring.take_aux(&self.aux, from, bytes, &mut packets);
+                    // How many were lost is not told: one at least.
+                    samples.lost += u64::from(incomplete);
+                    let whole =
+                        keep(Operations::from(from, &packets), origin, translation, samples);
+                    trouble.bad_records += u64::from(!came || !whole);
+                }
+                Ok(Record::Lost { records }) => samples.lost += records,
+                Ok(_) => {}
+                Err(problem) => {
+                    trouble.bad_records += 1;
+                    trouble.first.get_or_insert(problem);
+                }
+            }
+        }
+        trouble
+    }
+}
+
+/// Keeps the accesses of a task; returns whether all packets were understood.
+fn keep(
+    operations: Operations<'_>,
+    origin: Origin,
+    translation: &Translation,
+    samples: &mut Samples,
+) -> bool {
+    for operation in operations {
+        let Ok(operation) = operation else { return false };
+        let Some(sample) = translation.operation(&operation, origin) else { continue };
+        match samples.list.len() < MAX_SAMPLES {
+            true => samples.list.push(sample),
+            false => samples.lost += 1,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    use rondpoint_core::observation::Source;
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_core::{Pid, Tid};
+
+    use super::*;
+    use crate::parse::zoneinfo::{PhysicalMap, ZoneSpan};
+    use crate::perf::data_source::Vendor;
+
+    /// Places in the control page (include/uapi/linux/perf_event.h).
+    const DATA_HEAD: u64 = 1024;
+    const AUX_TAIL: u64 = 1064;
+    const AUX_OFFSET: u64 = 1072;
+
+    /// A ring and a buffer in a file, written as the kernel and the unit write them.
+    struct Unit {
+        file: File,
+        data_head: u64,
+        aux_head: u64,
+    }
+
+    impl Unit {
+        fn new() -> Self {
+            let file = tempfile::tempfile().unwrap();
+            let bytes = (1 + RECORD_PAGES) * page_bytes() + AUX_BYTES.max(page_bytes());
+            file.set_len(bytes as u64).unwrap();
+            Self { file, data_head: 0, aux_head: 0 }
+        }
+
+        fn word(&self, at: u64) -> u64 {
+            let mut word = [0; 8];
+            self.file.read_exact_at(&mut word, at).unwrap();
+            u64::from_ne_bytes(word)
+        }
+
+        /// Writes packets where the last ones end, and the record about them.
+        fn writes(&mut self, packets: &[u8], flags: u64, (pid, tid, cpu): (u32, u32, u32)) {
+            let start = ((1 + RECORD_PAGES) * page_bytes()) as u64;
+            for (byte, at) in packets.iter().zip(self.aux_head..) {
+                self.file.write_all_at(&[*byte], start + at % AUX_BYTES as u64).unwrap();
+            }
+            let mut record = Vec::new();
+            record.extend(11u32.to_ne_bytes());
+            record.extend([0u16, 8 + 6 * 8].map(u16::to_ne_bytes).concat());
+            let bytes = packets.len() as u64;
+            record.extend([self.aux_head, bytes, flags].map(u64::to_ne_bytes).concat());
+            record.extend([pid, tid, cpu, 0].map(u32::to_ne_bytes).concat());
+            record.extend(7u64.to_ne_bytes()); // IDENTIFIER
+            self.file.write_all_at(&record, page_bytes() as u64 + self.data_head).unwrap();
+            self.data_head += record.len() as u64;
+            self.aux_head += bytes;
+            self.file.write_all_at(&self.data_head.to_ne_bytes(), DATA_HEAD).unwrap();
+        }
+    }
+
+    /// An operation as a Neoverse writes it: kind, addresses, latency, source, time.
+    fn operation(store: bool, virtual_: u64, physical: u64, cycles: u16, source: u8) -> Vec<u8> {
+        let mut packets = vec![0x49, u8::from(store)];
+        packets.push(0xb2);
+        packets.extend(virtual_.to_le_bytes());
+        packets.push(0xb3);
+        packets.extend(physical.to_le_bytes());
+        packets.push(0x98);
+        packets.extend(cycles.to_le_bytes());
+        if !store {
+            packets.extend([0x43, source]);
+        }
+        packets.push(0x71);
+        packets.extend(99u64.to_le_bytes());
+        packets
+    }
+
+    fn translation() -> Translation {
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let span = |node, first_frame| ZoneSpan { node, first_frame, frames: 16 };
+        let physical = PhysicalMap::new(vec![span(0, 16), span(1, 32)], 4096);
+        Translation::new(&machine, physical, Vendor::Arm)
+    }
+
+    #[test]
+    fn packets_become_samples_of_the_task_that_wrote_them() {
+        let mut unit = Unit::new();
+        let layout = Layout { sample_type: FIELDS, ..Layout::default() };
+        let mut area = Area::map(unit.file.as_fd(), layout).unwrap();
+        assert_eq!(unit.word(AUX_OFFSET), ((1 + RECORD_PAGES) * page_bytes()) as u64);
+        let (mut samples, translation) = (Samples::default(), translation());
+        assert_eq!(area.drain(&translation, &mut samples), Trouble::default());
+        assert!(samples.list.is_empty());
+
+        // Thread 71 on node 0 reads DRAM; thread 82 on node 1 reads what the other socket answers.
+        unit.writes(&operation(false, 0x5008, 17 << 12, 300, 0xe), 0, (7, 71, 0));
+        let two = [
+            operation(false, 0x6010, 17 << 12, 700, 0xd),
+            operation(true, 0x7010, 33 << 12, 9, 0),
+            operation(false, 0xffff_8000_0000_0000, 33 << 12, 9, 0xe),
+        ];
+        unit.writes(&two.concat(), 0, (8, 82, 3));
+        assert_eq!(area.drain(&translation, &mut samples), Trouble::default());
+        let seen: Vec<_> = samples.list.iter().map(|one| (one.pid, one.tid, one.cpu)).collect();
+        let (first, second) = ((Pid(7), Tid(71), 0), (Pid(8), Tid(82), 3));
+        assert_eq!(seen, [first, second, second], "the kernel's own access is left out");
+        let told: Vec<_> =
+            samples.list.iter().map(|one| (one.node, one.source, one.latency_cycles)).collect();
+        let expected = [(0, Source::Dram, 300), (0, Source::Dram, 700), (1, Source::FirstLevel, 9)];
+        assert_eq!(told, expected);
+        assert_eq!(
+            samples.list.iter().map(|one| one.store).collect::<Vec<_>>(),
+            [false, false, true]
+        );
+        assert_eq!(unit.word(AUX_TAIL), unit.aux_head, "it is given back to the unit");
+    }
+
+    #[test]
+    fn a_buffer_that_wraps_or_overflows_or_is_broken_loses_nothing_else() {
+        let mut unit = Unit::new();
+        unit.aux_head = 3 * AUX_BYTES as u64 - 11;
+        let layout = Layout { sample_type: FIELDS, ..Layout::default() };
+        let mut area = Area::map(unit.file.as_fd(), layout).unwrap();
+        let (mut samples, translation) = (Samples::default(), translation());
+        let good = operation(false, 0x5008, 17 << 12, 300, 0xe);
+        unit.writes(&good, 0x1, (7, 71, 0)); // truncated behind it
+        unit.writes(&[&good[..], &[0xff]].concat(), 0, (7, 71, 0)); // no packet begins so
+        unit.writes(&good, 0, (7, 71, 0));
+        let trouble = area.drain(&translation, &mut samples);
+        assert_eq!((samples.list.len(), samples.lost, trouble.bad_records), (3, 1, 1));
+        assert!(samples.list.iter().all(|one| one.address == 0x5008));
+        // A record of more than the buffer holds.
+        let (start, bytes) = (unit.aux_head, 2 * AUX_BYTES as u64);
+        unit.writes(&[], 0, (7, 71, 0));
+        let claims = page_bytes() as u64 + unit.data_head - 56 + 16;
+        unit.file.write_all_at(&bytes.to_ne_bytes(), claims).unwrap();
+        assert_eq!(area.drain(&translation, &mut samples).bad_records, 1);
+        assert_eq!((samples.list.len(), unit.word(AUX_TAIL)), (3, start + bytes));
+    }
+}

@@ -1,0 +1,116 @@
+//! The ring of a CPU, and the events whose records go there.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use super::sampler::LEVEL_STEP;
+use super::subject::Subject;
+use crate::LinuxError;
+use crate::perf::attr::{Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_SOFTWARE, flag, sample_type};
+use crate::perf::event::OpenEvent;
+use crate::perf::pmu::Event;
+use crate::perf::ring::Ring;
+use crate::syscall::memory::page_bytes;
+use crate::syscall::perf::set_output;
+
+/// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
+/// lock per CPU (`kernel.perf_event_mlock_kb`).
+const RING_PAGES: usize = 64;
+
+/// What a sample tells.
+pub(super) const FIELDS: u64 = sample_type::IDENTIFIER
+    | sample_type::IP
+    | sample_type::TID
+    | sample_type::TIME
+    | sample_type::ADDR
+    | sample_type::CPU
+    | sample_type::PERIOD
+    | sample_type::PHYS_ADDR
+    | sample_type::DATA_PAGE_SIZE;
+
+/// A mapped ring.
+pub(super) struct CpuRing {
+    pub(super) ring: Ring,
+    /// Events that count nothing, one for each task; they carry the task records.
+    pub(super) owners: Vec<OpenEvent>,
+    /// The first owner whose task lives. poll(2) returns at once for one that has ended.
+    pub(super) waker: usize,
+    /// Those that sample at the present level; events of other levels are closed. An event's period
+    /// cannot be changed once tasks have inherited it (`_perf_ioctl`, kernel/events/core.c, Linux
+    /// 6.12). A stopped event costs a task that is switched or born as much as a running one.
+    pub(super) events: Vec<OpenEvent>,
+}
+
+/// The event that owns a ring.
+pub(super) fn owner(fields: u64) -> Event {
+    let mut attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+    attr.sample_type = fields;
+    attr.flags |= flag::TASK | flag::COMM | flag::SAMPLE_ID_ALL | flag::WATERMARK;
+    attr.wakeup = u32::try_from(RING_PAGES * page_bytes() / 2).unwrap_or(u32::MAX);
+    Event { name: "task records".to_string(), attr, cpus: None }
+}
+
+/// Minor page faults.
+pub(super) fn faults() -> Event {
+    let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
+    Event { name: "minor-faults".to_string(), attr, cpus: None }
+}
+
+/// The event with the sample fields and exclusions that the ring's owner was granted: all records
+/// of a ring have one layout.
+pub(super) fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
+    let mut attr = event.attr.clone();
+    attr.sample_type = accepted.sample_type;
+    attr.read_format = accepted.read_format;
+    attr.sample_period = period.max(1);
+    attr.flags |= accepted.flags & (flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV);
+    attr.flags |= flag::SAMPLE_ID_ALL | flag::WATERMARK;
+    attr.wakeup = accepted.wakeup;
+    Event { name: event.name.clone(), attr, cpus: None }
+}
+
+/// The event at a level of sampling.
+pub(super) fn slower(mut event: Event, level: usize) -> Event {
+    let times = LEVEL_STEP.saturating_pow(level as u32);
+    event.attr.sample_period = event.attr.sample_period.saturating_mul(times);
+    event
+}
+
+/// A ring on one CPU for the task records of `subject`.
+///
+/// # Errors
+/// The event is refused, or the ring cannot be mapped.
+pub(super) fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, LinuxError> {
+    // Task records must come from the fork on, before any execve.
+    let owners = subject.open_now(event, cpu)?;
+    let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+    let first = owners.first().ok_or_else(|| LinuxError::PerfOpen {
+        event: event.name.clone(),
+        target: "a process that has ended".to_string(),
+        source: gone(),
+    })?;
+    let ring = map_ring(first)?;
+    for other in &owners[1..] {
+        set_output(other.as_fd(), first.as_fd()).map_err(|source| LinuxError::Call {
+            call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+            attempted: event.name.clone(),
+            source,
+        })?;
+    }
+    Ok(CpuRing { ring, owners, waker: 0, events: Vec::new() })
+}
+
+/// The largest ring that may be locked.
+fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
+    let mut pages = RING_PAGES;
+    loop {
+        match Ring::new(event.as_fd(), pages) {
+            Ok(ring) => return Ok(ring),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
+            Err(source) => {
+                let attempted = format!("a ring of {pages} pages");
+                return Err(LinuxError::Call { call: "mmap", attempted, source });
+            }
+        }
+    }
+}

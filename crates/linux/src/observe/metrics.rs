@@ -1,0 +1,44 @@
+//! Which events are counted of the whole tree, and how many counters sampling leaves for them.
+
+use super::sensors::{Rung, Settings};
+use crate::perf::generation::{Available, Metric};
+use crate::perf::pmu::Event;
+
+/// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and
+/// writes. Counters are few: each further event makes all others be counted for a smaller share of
+/// the time.
+const DEFAULT_METRICS: [Metric; 5] = [
+    Metric::DramLatencyCycles,
+    Metric::DramRequests,
+    Metric::Writebacks,
+    Metric::Refills,
+    Metric::RefillsModified,
+];
+
+/// The events of the default set or of the one that was asked for, as far as there are.
+pub(super) fn chosen(available: &Available, settings: &Settings) -> Vec<(Metric, Event)> {
+    let is_chosen = |metric: Metric| match &settings.metrics {
+        _ if !settings.counts() => false,
+        Some(metrics) => metrics.iter().any(|wanted| wanted.same_kind(metric)),
+        None => is_default(metric, available),
+    };
+    available.core.iter().filter(|(metric, _)| is_chosen(*metric)).cloned().collect()
+}
+
+fn is_default(metric: Metric, available: &Available) -> bool {
+    let by_target = available.core.iter().any(|(other, _)| matches!(other, Metric::DramNode(_)));
+    match metric {
+        Metric::DramNode(_) => true,
+        Metric::LocalDram | Metric::RemoteDram => !by_target,
+        other => DEFAULT_METRICS.contains(&other),
+    }
+}
+
+/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and
+/// Arm's.
+pub(super) fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
+    if !settings.samples() || settings.rung == Some(Rung::Faults) {
+        return 0;
+    }
+    available.sample.iter().filter(|event| available.is_of_core(event)).count()
+}
