@@ -1,7 +1,7 @@
 //! Groups proposals into candidates: steps that are done together or not at all, with the processes
 //! that they change.
 
-use crate::plan::{Action, Kind, Permits, Proposal, Refused};
+use crate::plan::{Action, Kind, Permits, Proposal, Refusal, Refused};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -20,8 +20,10 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// The steps that the guard permits now, and the refused steps with their reasons. Moves of
-    /// pages may be done in part, all other steps together or not at all.
+    /// The steps that the guard permits now, and the refused steps with their reasons.
+    ///
+    /// Pages that moved a moment ago stay, and so do threads, each with its partner. The rest is
+    /// worth what it brings without them. Any other refusal stops all steps but moves of pages.
     #[must_use]
     pub fn permitted(mut self, permits: Permits<'_>) -> (Self, Vec<Refused>) {
         let in_parts = self.kinds.iter().all(|kind| kind.moves_pages());
@@ -31,11 +33,34 @@ impl Candidate {
             self.steps.extend(permitted.step);
             refused.extend(permitted.refused);
         }
-        if let Some(Refused { refusal, .. }) = refused.first().cloned().filter(|_| !in_parts) {
-            let left = core::mem::take(&mut self.steps).into_iter();
-            refused.extend(left.map(|proposal| Refused { proposal, refusal }));
-        }
+        let stops =
+            |one: &&Refused| !one.refusal.is_of_subject() || one.proposal.reason.is_indivisible();
+        let stop = refused.iter().find(stops).map(|one| one.refusal).filter(|_| !in_parts);
+        let partners = partners(&refused);
+        let stays = |step: &mut Proposal| stop.is_some() || has_partner(step, &partners);
+        let stay = self.steps.extract_if(.., stays);
+        let refusal = stop.unwrap_or(Refusal::PartnerRefused);
+        refused.extend(stay.map(|proposal| Refused { proposal, refusal }));
         (self, refused)
+    }
+}
+
+/// Threads of steps, and those that they were to change places with.
+fn partners(refused: &[Refused]) -> BTreeSet<Tid> {
+    let of = |one: &Refused| [thread_of(&one.proposal), one.proposal.reason.exchanged_with()];
+    refused.iter().flat_map(of).flatten().collect()
+}
+
+/// Whether a step is the other half of an exchange with one of these threads.
+fn has_partner(step: &Proposal, threads: &BTreeSet<Tid>) -> bool {
+    let either = [thread_of(step), step.reason.exchanged_with()];
+    either.into_iter().flatten().any(|tid| threads.contains(&tid))
+}
+
+fn thread_of(step: &Proposal) -> Option<Tid> {
+    match step.action {
+        Action::SetAffinity { tid, .. } => Some(tid),
+        _ => None,
     }
 }
 
@@ -141,8 +166,8 @@ fn key(step: &Proposal) -> Key {
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
-    use crate::plan::{Mechanism, PageMove, Reason, Sampling};
-    use crate::policy::sam::SamReason;
+    use crate::plan::{Mechanism, PageMove, Permitted, Reason, Sampling};
+    use crate::policy::sam::{Destination, Phase, SamReason, Side};
     use alloc::string::String;
 
     fn step(policy: &'static str, action: Action, reason: Reason) -> Proposal {
@@ -211,5 +236,46 @@ mod tests {
         let all =
             Vec::from([step("carrefour", sampling, other()), step("carrefour", back, other())]);
         assert_eq!(shapes(all), (Vec::new(), 2));
+    }
+
+    /// What is left of steps of one process when the moves of these threads are refused, and how
+    /// many are.
+    fn left(steps: Vec<Proposal>, threads: &[u32], refusal: Refusal) -> (Vec<u32>, usize) {
+        let (mut found, _) = candidates(steps);
+        let permits = |step: Proposal| match thread_of(&step) {
+            Some(Tid(tid)) if threads.contains(&tid) => {
+                let refused = Vec::from([Refused { proposal: step, refusal }]);
+                Permitted { step: None, refused }
+            }
+            _ => Permitted::all(step),
+        };
+        let (left, refused) = found.remove(0).permitted(&permits);
+        let tids = left.steps.iter().filter_map(thread_of).map(|Tid(tid)| tid);
+        (tids.collect(), refused.len())
+    }
+
+    #[test]
+    fn a_thread_that_moved_a_moment_ago_stays_with_its_partner_and_the_others_go() {
+        let half = Reason::Sam(SamReason::Move {
+            phase: Phase::Remote,
+            destination: Destination::Homeward,
+            rate_per_s: 1.0,
+            threshold_per_s: 1.0,
+            from: 0,
+            to: 1,
+            side: Side::Partner { of: Tid(1) },
+        });
+        let steps = || {
+            Vec::from([
+                step("sam", mask(1, 1), other()),
+                step("sam", mask(1, 2), half.clone()),
+                step("sam", mask(1, 3), other()),
+            ])
+        };
+        let moved = Refusal::PingPong { moves: 3 };
+        assert_eq!(left(steps(), &[1], moved), (Vec::from([3]), 2), "its partner stays");
+        assert_eq!(left(steps(), &[2], moved), (Vec::from([3]), 2), "and the other way round");
+        assert_eq!(left(steps(), &[3], moved), (Vec::from([1, 2]), 1));
+        assert_eq!(left(steps(), &[3], Refusal::TrialRunning), (Vec::new(), 3));
     }
 }

@@ -220,10 +220,11 @@ impl Guard {
         self.check_time(app, scene)
     }
 
-    /// The part of a step that trials and the residence of pages permit now. Budgets are not
-    /// checked here.
+    /// The part of a step that trials and the latest moves of its pages and thread permit now.
+    /// Budgets are not checked here.
     pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
-        match self.check_trials(&step, standing) {
+        let checked = self.check_trials(&step, standing);
+        match checked.and_then(|()| self.check_residence(&step, standing.now)) {
             Ok(()) => self.permit_pages(step, standing.now),
             Err(refusal) => {
                 Permitted { step: None, refused: vec![Refused { proposal: step, refusal }] }

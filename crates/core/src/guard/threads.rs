@@ -5,7 +5,7 @@ use super::{Guard, Scene, Verdicts};
 use crate::index_set::CpuSet;
 use crate::model::{Model, Thread};
 use crate::plan::{Action, Proposal, Refusal};
-use crate::units::{Pid, Tid};
+use crate::units::{Nanos, Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The other half of each exchange, by thread.
@@ -140,9 +140,15 @@ impl Guard {
         if self.calls.left() < calls && !in_placement {
             return Err(Refusal::CallBudget);
         }
-        let urgent = proposal.reason.is_urgent();
-        self.history.may_move(Subject::Thread(*tid), scene.model.at, &self.settings, urgent)?;
+        self.check_residence(proposal, scene.model.at)?;
         Ok(allowed)
+    }
+
+    /// Checks that the thread of a mask has stayed for long enough and was not moved too often.
+    pub(super) fn check_residence(&self, proposal: &Proposal, now: Nanos) -> Result<(), Refusal> {
+        let Action::SetAffinity { tid, .. } = proposal.action else { return Ok(()) };
+        let urgent = proposal.reason.is_urgent();
+        self.history.may_move(Subject::Thread(tid), now, &self.settings, urgent)
     }
 }
 

@@ -191,6 +191,13 @@ impl Reason {
 }
 
 impl Refusal {
+    /// Whether a page or thread is refused for its own moves of before, and the others of its step
+    /// are not.
+    #[must_use]
+    pub fn is_of_subject(&self) -> bool {
+        matches!(self, Self::Residence { .. } | Self::PingPong { .. })
+    }
+
     /// Whether two refusals differ in their numbers at most.
     #[must_use]
     pub fn same_cause(&self, other: &Self) -> bool {
