@@ -299,6 +299,7 @@ mod tests {
 
     use super::*;
     use crate::syscall::memory::{Anonymous, page_bytes};
+    use crate::syscall::process::ticks_per_second;
 
     fn plan(pid: Pid, address: u64) -> Plan {
         let pages = vec![PageMove { address, shift: 12, from: 0, to: 0 }];
@@ -359,6 +360,70 @@ mod tests {
         let left = crate::ledger_file::Left { frozen, ..crate::ledger_file::Left::default() };
         let restored = crate::freeze::restore(&root, &left);
         assert_eq!((restored.gone, restored.refused), (0, 1));
+    }
+
+    /// A thread with a mask of its own looks like an heir once others are given that mask.
+    #[test]
+    fn no_mask_is_given_while_a_thread_that_has_it_already_cannot_be_looked_at() {
+        let sleeper = crate::sleeper::Sleeper::start();
+        let process = sleeper.identity();
+        let mask = || crate::syscall::affinity::get(process.pid.0 as i32).unwrap();
+        let before = mask();
+        let cpu = before.iter().next().unwrap();
+        let cpus = CpuSet::from_iter([cpu]);
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        std::fs::create_dir_all(&root.proc).unwrap();
+        let own = process.pid.to_string();
+        std::os::unix::fs::symlink(format!("/proc/{own}"), root.in_proc(&own)).unwrap();
+        let machine = crate::topology::discover(&Root::live()).unwrap().topology;
+        let cpu = machine.cpu_of_kernel_id(cpu as u32).unwrap();
+        let action = Action::SetAffinity {
+            pid: process.pid,
+            tid: Tid(process.pid.0),
+            cpus: CpuSet::from_iter([cpu]),
+            via: None,
+        };
+        let reason = Reason::Other("a test".to_string());
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number: 1, steps, ..Plan::default() };
+        let mut actor = Actor::new(root.clone(), machine, process.pid);
+        (actor.seen, actor.started) =
+            (Nanos(u64::MAX), BTreeMap::from([(process.pid, process.started)]));
+        let bystander = Identity { pid: Pid(5_000_000), started: process.started };
+        actor.bound = vec![(bystander, Tid(bystander.pid.0), cpus.clone())];
+        // A directory cannot be read as a file.
+        let task = format!("{0}/task/{0}/stat", bystander.pid);
+        std::fs::create_dir_all(root.in_proc(task)).unwrap();
+        let ledgers = directory.path().join("ledgers");
+        let mut ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
+        assert!(actor.prepare(&plan).is_empty(), "nothing is to be written down");
+        let refused = StepResult::Refused { errno: libc::EINVAL };
+        assert_eq!(actor.step(&plan, 0, &mut ledger).result, refused);
+        assert_eq!(mask(), before);
+        // Once it has ended the mask is free.
+        actor.bound.clear();
+        assert_eq!(actor.prepare(&plan).len(), 1);
+        assert_eq!(actor.step(&plan, 0, &mut ledger).result, StepResult::Done);
+        assert_eq!(mask(), cpus);
+        // Left alone, it hands down no mask of ours.
+        assert_eq!(actor.release(process).put_back, 1);
+        assert_eq!(mask(), before);
+        let (released, ticks) = (since_boot_ns(), 2_000_000_000 / ticks_per_second());
+        while since_boot_ns() < released + ticks {
+            std::thread::yield_now();
+        }
+        let child = crate::sleeper::Sleeper::start();
+        let late = child.identity();
+        std::os::unix::fs::symlink(
+            format!("/proc/{}", late.pid),
+            root.in_proc(late.pid.to_string()),
+        )
+        .unwrap();
+        crate::syscall::affinity::set(late.pid.0 as i32, &cpus).unwrap();
+        actor.masks.see(late);
+        assert_eq!(actor.restore_masks().heirs, 0);
+        assert_eq!(crate::syscall::affinity::get(late.pid.0 as i32).unwrap(), cpus);
     }
 
     #[test]

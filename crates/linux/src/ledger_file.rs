@@ -127,25 +127,36 @@ impl LedgerFile {
         &self.path
     }
 
-    /// Whether somebody has removed the file: no later manager will find what is written.
+    /// Whether the file was removed, or moved with its folder. No later manager will find what is
+    /// written.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.file.metadata().is_ok_and(|found| found.nlink() == 0)
+        matches!(self.is_in_place(), Ok(false))
+    }
+
+    fn is_in_place(&self) -> io::Result<bool> {
+        let identity = |found: fs::Metadata| (found.dev(), found.ino());
+        match fs::metadata(&self.path).map(identity) {
+            Ok(found) => Ok(found == self.file.metadata().map(identity)?),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Appends entries, with one write; none where there are none.
     ///
     /// # Errors
-    /// The disk is full or has failed, or the file was removed: what they are about must not be
-    /// done.
+    /// The disk is full or has failed, or the file was removed or moved: what they are about must
+    /// not be done.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
         if entries.is_empty() {
             return Ok(());
         }
         let text: String = entries.iter().map(line).collect();
-        let written = match self.is_lost() {
-            true => Err(io::ErrorKind::NotFound.into()),
-            false => self.append(text.as_bytes()),
+        let written = match self.is_in_place() {
+            Ok(true) => self.append(text.as_bytes()),
+            Ok(false) => Err(io::ErrorKind::NotFound.into()),
+            Err(error) => Err(error),
         };
         written.map_err(|source| failed(&self.path, "write", source))
     }
@@ -177,6 +188,11 @@ impl LedgerFile {
     /// # Errors
     /// As unlink(2).
     pub fn close(self) -> Result<(), LinuxError> {
+        if self.is_lost() {
+            // Where it may be now, it says nothing. The file with its name is not ours.
+            let _ = self.file.set_len(0);
+            return Ok(());
+        }
         match fs::remove_file(&self.path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(failed(&self.path, "remove", source))

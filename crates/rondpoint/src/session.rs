@@ -175,7 +175,8 @@ impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
         let (_, arriving) = receive_signals()?;
-        let end = process::watch_end(pid as i32).with_context(|| format!("process {pid}"))?;
+        let end = process::watch_end(pid as i32)
+            .with_context(|| format!("process {pid}: its end cannot be watched (pidfd_open)"))?;
         prepare_to_watch();
         let (pid, subject) = (Pid(pid), Subject::Joined(end));
         let program = Program::new(pid, arriving, subject, Instant::now());

@@ -299,6 +299,29 @@ fn nothing_is_written_into_a_ledger_that_was_removed() {
     ledger.close().unwrap();
 }
 
+#[test]
+fn nothing_is_written_into_a_ledger_that_was_moved_and_no_other_file_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (folder, away) = (directory.path().join("ledgers"), directory.path().join("away"));
+    let mut ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+    ledger.write(&[mask(1)]).unwrap();
+    fs::rename(&folder, &away).unwrap();
+    assert!(ledger.is_lost());
+    ledger.write(&[mask(2)]).unwrap_err();
+    // Another folder has its name, and another file.
+    make_private(&folder).unwrap();
+    fs::write(ledger.path(), "another's").unwrap();
+    assert!(ledger.is_lost());
+    ledger.write(&[mask(2)]).unwrap_err();
+    let path = ledger.path().to_path_buf();
+    let moved = away.join(path.file_name().unwrap());
+    assert_eq!(fs::read_to_string(&moved).unwrap().lines().count(), 2, "the manager, a mask");
+    ledger.close().unwrap();
+    assert_eq!(fs::read_to_string(path).unwrap(), "another's");
+    // All was put back: a later restore from there has nothing to do.
+    assert_eq!(fs::read_to_string(moved).unwrap(), "");
+}
+
 /// In a process of its own, which may write no byte into a file: a full disk does the same.
 #[test]
 fn a_ledger_that_has_no_room_leaves_no_file() {

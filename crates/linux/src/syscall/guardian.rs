@@ -195,6 +195,23 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// A terminal's ^C and ^Z, and SIGKILL to a group, reach a session's processes only.
+    #[test]
+    fn a_guardian_is_in_a_session_of_its_own() {
+        let null = fs::File::options().write(true).open("/dev/null").unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null), LONG).unwrap();
+        let session = || {
+            let stat = fs::read(format!("/proc/{}/stat", guardian.process)).unwrap();
+            crate::parse::stat::parse(&stat).unwrap().session
+        };
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while session() != guardian.process as u32 {
+            assert!(std::time::Instant::now() < deadline, "session {}", session());
+            std::thread::yield_now();
+        }
+        assert_eq!(guardian.release().unwrap(), End::Exited(0));
+    }
+
     #[test]
     fn a_deed_that_fails_is_not_said_to_be_done() {
         let directory = tempfile::tempdir().unwrap();

@@ -83,6 +83,25 @@ fn a_hidden_process_is_no_failure_to_look() {
     assert!(!is_closed(&error(libc::EIO)) && !is_closed(&error(libc::EMFILE)));
 }
 
+/// A cpuset that shrinks beneath a manager leaves a mask without a CPU: EINVAL.
+#[test]
+fn a_thread_whose_mask_is_refused_has_the_mask_of_before_and_none_of_ours() {
+    /// No kernel has this CPU.
+    const NO_CPU: usize = ALL_CPUS - 1;
+    let sleeping = Sleeping::start();
+    let mask = || affinity::get(sleeping.thread()).unwrap();
+    let before = mask();
+    let original = Original { cpus: before.clone(), whole: false };
+    let (via, cpus) = (before.iter().next(), CpuSet::from_iter([NO_CPU]));
+    let task = sleeping.task();
+    let mut masks = Masks::default();
+    let change = Change { plan: 1, task, session: 1, at: Nanos(1), original, via, cpus };
+    let refused = StepResult::Refused { errno: libc::EINVAL };
+    assert_eq!(give(&mut masks, &change), refused);
+    assert_eq!(mask(), before, "it is not left on the one CPU");
+    assert!(masks.is_empty(), "nothing is to be put back");
+}
+
 /// A process of one thread that ends with its owner.
 struct Sleeping(std::process::Child);
 
@@ -168,6 +187,32 @@ fn a_change_is_prepared_for_the_thread_that_was_seen_and_for_no_later_one() {
     let other = Identity { started: Nanos(process.started.0 + 1), ..process };
     let other = Wanted { process: other, ..wanted };
     assert_eq!(prepared(&other), Err(StepResult::Gone), "another process had the number");
+}
+
+#[test]
+fn a_change_widens_no_mask_and_meets_no_thread_that_has_chosen_its_own() {
+    let own = affinity::get(std::process::id() as i32).unwrap();
+    let Some(other) = own.iter().nth(1) else { return }; // a machine of one CPU
+    let target = Sleeping::start();
+    let narrow: CpuSet = own.iter().take(1).collect();
+    affinity::set(target.thread(), &narrow).unwrap();
+    let Task { process, tid, started } = target.task();
+    let wanted = |cpus: &CpuSet| Wanted {
+        plan: 1,
+        process,
+        tid,
+        cpus: cpus.clone(),
+        via: Some(other),
+        seen: started,
+    };
+    let mut masks = Masks::default();
+    let change = prepare(&Root::live(), &masks, &wanted(&own)).unwrap();
+    assert_eq!((change.cpus, change.via), (narrow, None));
+    let outside = prepare(&Root::live(), &masks, &wanted(&CpuSet::from_iter([other])));
+    assert_eq!(outside, Err(StepResult::Refused { errno: libc::EINVAL }));
+    masks.let_choose(target.task());
+    let chosen = prepare(&Root::live(), &masks, &wanted(&own));
+    assert_eq!(chosen, Err(StepResult::Refused { errno: libc::EBUSY }));
 }
 
 #[test]
