@@ -38,7 +38,7 @@ const UNREAD_SUFFIX: &str = "unread";
 /// of three plans fit.
 const LARGEST: u64 = 64 << 20;
 /// How often a ledger is made anew because a restore took the unfinished one for a dead manager's.
-const ATTEMPTS: u32 = 8;
+const ATTEMPTS: u32 = 64;
 
 /// A manager's own ledger, open for writing.
 #[derive(Debug)]
