@@ -36,10 +36,10 @@ Examples:
 
 const DETAILS: &str = "
 
-The fewest nodes with idle CPUs and free memory for the program, of these the nearest to each
-other, by measured bandwidth where the machine is calibrated, and of these the emptiest. Page cache
-counts as free. Where idle CPUs do not suffice, all CPUs count; where memory does not, the answer is
-every node, and stderr says so.
+Prints the fewest nodes with enough idle CPUs and free memory for the program. Of these it
+chooses the nearest to each other, by measured bandwidth if the machine is calibrated, and of
+these the emptiest. Page cache counts as free. If idle CPUs do not suffice, all CPUs count. If
+free memory does not suffice, the answer is every node, and stderr says so.
 
 Called as numad it takes -w and nothing else.
 

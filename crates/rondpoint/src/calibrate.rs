@@ -50,21 +50,21 @@ const FAILURE: u8 = 1;
 const EXAMPLES: &str = "\
 Examples:
   sudo rondpoint calibrate                         # writes /etc/rondpoint/calibration.toml
-  sudo rondpoint calibrate -- ./app ARGS           # adds to it what a program of yours shows
+  sudo rondpoint calibrate -- ./app ARGS           # adds a program of yours
   rondpoint calibrate --output mine.toml --json";
 
 const DETAILS: &str = "
 
-Every CPU and node that this process may use is measured, so run it on the whole machine, idle. It
-takes about half a second for each pair of nodes, and some seconds more. Each key of the file has
-its meaning above it.
+Measures every CPU and node that this process may use, so run it on the whole machine, and on an
+idle one. It takes about half a second for each pair of nodes, and some seconds more. The file
+explains each of its keys.
 
 A program is run five times, unmodified: once to warm up, then with CPUs and memory of one node
-(local), with the same CPUs and another node's memory (remote), on the whole machine with memory
-where it is touched first, and interleaved. It should do the same each time, for a second or more,
-and read nothing from its standard input. Its output passes through; what this command says then
-goes to stderr. Under sudo it runs as the user who called sudo. The machine has to be calibrated
-without a program before. Where a program fails, the file stays as it was.
+(local), with the same CPUs and another node's memory (remote), on the whole machine with first
+touch, and interleaved. It should do the same work each time, for a second or more, and read
+nothing from its standard input. Its output passes through, and this command writes to stderr.
+Under sudo the program runs as the user who called sudo. The machine has to be calibrated
+without a program before. If a program fails, the file does not change.
 
 Exit status: 0 good, 1 something could not be measured or written, or the program failed, 2 bad
 usage.";

@@ -29,7 +29,7 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  rondpoint doctor                # what can be seen and done on this machine
+  rondpoint doctor                # sensors and actions of this machine
   rondpoint observe               # what the nodes and the busiest processes do now
   sudo rondpoint run -- ./app     # run a program and repair its placement";
 
@@ -46,17 +46,17 @@ Exit status:
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what this machine can sense and do, what is missing, and how to get it
+    /// Test the sensors and actions of this machine, and say how to get missing ones
     Doctor(doctor::Arguments),
     /// Show the machine, or the memory traffic of a program; changes nothing
     Observe(observe::Arguments),
     /// Run a program and place its memory and threads where they are fastest
     Run(Box<run::RunArguments>),
-    /// Place memory and threads of a program that runs already
+    /// Place memory and threads of a running program
     Attach(run::AttachArguments),
-    /// Keep the placement of many processes right as they start, change and stop
+    /// Manage the placement of many processes as they start, change and stop
     Daemon(daemon::Arguments),
-    /// Show what the daemon sees, manages and has done
+    /// Show the daemon's machine, its processes and its actions
     Status(control::StatusArguments),
     /// Tell the daemon to change nothing until `resume`
     Pause(control::PauseArguments),
@@ -68,31 +68,31 @@ enum Command {
     Manage(control::ManageArguments),
     /// Tell the daemon to read its configuration again
     Reload(control::ReloadArguments),
-    /// Move the memory of a running process from nodes to nodes
+    /// Move the memory of a running process to other nodes
     Move(move_memory::Arguments),
-    /// Put back what a killed manager left changed
+    /// Undo the changes that a killed manager left
     Restore(ledgers::Arguments),
     /// Show this machine: nodes, CPUs, caches, distances
     Topology(topology::Arguments),
     /// Measure this machine's memory, so that decisions fit it
     Calibrate(calibrate::Arguments),
-    /// Say on which nodes a program should begin (as numad -w)
+    /// Advise nodes for a new program (as numad -w)
     Advise(advise::Arguments),
     /// Print or apply measured weights for weighted interleaving
     Weights(weights::Arguments),
-    /// Run a program and record what a policy sees and would do; changes nothing
+    /// Run a program and record measurements and decisions of a policy; changes nothing
     Record(run::RecordArguments),
-    /// Decide a recorded run again and say what differs; changes nothing
+    /// Decide a recorded run again and show differences; changes nothing
     Replay(replay::Arguments),
     /// Show the machine, its processes and decisions on the whole terminal, live or recorded
     Top(top::Arguments),
-    /// Say why a recorded run, or a process that the daemon sees, is managed as it is
+    /// List the decisions about a recorded run or a managed process, with their reasons
     Explain(explain::Arguments),
     /// Predict a recorded run under another policy, placement or machine; changes nothing
     Whatif(whatif::Arguments),
     /// Show a recorded run as a page for the browser
     Report(report::Arguments),
-    /// Say what a policy would do with a model from a file; changes nothing
+    /// Show the decision of a policy for a model from a file; changes nothing
     Decide(decide::Arguments),
     /// Run programs on an emulated machine (runs rondpoint-lab)
     #[command(disable_help_flag = true, after_help = "Examples:\n  rondpoint lab --help")]

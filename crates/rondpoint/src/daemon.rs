@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Time until the next look after one that failed (our choice).
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Keep the placement of many processes right as they start, change and stop
+/// Manage the placement of many processes as they start, change and stop
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -225,7 +225,7 @@ fn go_on(host: &mut LiveHost<Station>, remedy: Remedy, error: anyhow::Error) -> 
         Remedy::CountNothing => host.watched.observer().let_go(),
         Remedy::End => return Err(error),
     }
-    host.watched.note(format!("a look failed, masks are put back: {error:#}"));
+    host.watched.note(format!("a look failed, so masks were restored: {error:#}"));
     host.watched.begin_anew(&mut host.trees);
     host.watched.wait(&mut host.trees, Instant::now() + AFTER_FAILURE)
 }

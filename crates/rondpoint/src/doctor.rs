@@ -40,22 +40,22 @@ const OWN_FAILURE: u8 = 2;
 #[command(after_help = "\
 Examples:
   rondpoint doctor
-  sudo rondpoint doctor --check    # do the counters tell the truth? best when idle
+  sudo rondpoint doctor --check    # are the counters right? best on an idle machine
   sudo rondpoint doctor --json     # as root sees the machine, for programs
 
 Exit status: 0 when Rondpoint can see where a program's memory accesses go on this machine
-and move its threads and pages; 1 when it cannot, or when --check finds a counter that lies;
+and move its threads and pages; 1 when it cannot, or when --check finds a wrong counter;
 2 when it could not find out.")]
 pub(crate) struct Arguments {
     /// One JSON object
     #[arg(long)]
     json: bool,
 
-    /// Name each metric: measured, derived from others, or missing and what that costs
+    /// List each metric: measured, derived from others, or missing with the consequence
     #[arg(long)]
     metrics: bool,
 
-    /// Name what this kernel offers for placement, whether it is on, and what it means here
+    /// List the kernel's features for placement, whether each is on, and what it means here
     #[arg(long)]
     kernel: bool,
 

@@ -18,12 +18,12 @@ use crate::terminal;
 /// Exit status of bad usage or input.
 const BAD_INPUT: u8 = 2;
 
-/// Say why a recorded run, or a process that the daemon sees, is managed as it is
+/// List the decisions about a recorded run or a managed process, with their reasons
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   rondpoint explain run.trace                 # actions, vetoes and verdicts in order
-  rondpoint explain run.trace --at 2.5        # all that was known and wanted at 2.5 s
+  rondpoint explain run.trace --at 2.5        # measurements and proposals at 2.5 s
   rondpoint explain run.trace --pid 4711 --json
   rondpoint explain 4711                      # asks the daemon
 
@@ -32,7 +32,7 @@ A veto names its rule. Nodes are counted from 0 as in the recording.
 
 Exit status: 0 good, 1 the daemon refuses or does not answer, 2 bad usage or file.")]
 pub(crate) struct Arguments {
-    /// What `rondpoint record` or `run --record` wrote, or a process that the daemon sees
+    /// A file of `rondpoint record` or `run --record`, or a process that the daemon sees
     #[arg(value_name = "FILE|PID")]
     subject: PathBuf,
     /// One moment in full: the last look at or before TIME, in seconds since the first
@@ -63,7 +63,9 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
         Some(pid) if arguments.at.is_none() && arguments.pid.is_none() => {
             return commands::explain(pid, arguments.json, &arguments.daemon);
         }
-        Some(pid) => anyhow!("{pid}: --at and --pid are of a recording, and there is no such file"),
+        Some(pid) => {
+            anyhow!("{pid}: --at and --pid need a recording, and there is no file of this name")
+        }
         None => {
             let _ = privileges::keep_only(&Needs::to_read(None));
             match explain(arguments) {

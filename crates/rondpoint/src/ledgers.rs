@@ -24,7 +24,7 @@ use crate::terminal;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo rondpoint restore --dry-run     # what a killed manager left changed
+  sudo rondpoint restore --dry-run     # list the changes that a killed manager left
   sudo rondpoint restore
 
 Exit status: 0 all is as it was, 1 something could not be put back.")]
@@ -129,7 +129,7 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
             let threads: usize = left.iter().map(|one| one.masks.tasks().count()).sum();
             let frozen: usize = left.iter().map(|one| one.frozen.len()).sum();
             format!(
-                "to put back from {}: {}, the masks of {}, frozen processes: {frozen}\n",
+                "to undo from {}: {}, the masks of {}, frozen processes: {frozen}\n",
                 many(count as u64, "ledger"),
                 many(memory as u64, "change") + " of memory",
                 many(threads as u64, "thread"),
@@ -228,10 +228,10 @@ impl Restored {
         };
         // First of all, for they waited.
         let mut told = counted(&[
-            (frozen.thawed, "processes that stood still go on"),
-            (frozen.running, "that should not stand still did not"),
-            (frozen.gone, "that stood still have ended"),
-            (frozen.refused, "could not be let go on"),
+            (frozen.thawed, "frozen processes run again"),
+            (frozen.running, "were running already"),
+            (frozen.gone, "frozen processes have ended"),
+            (frozen.refused, "could not be thawed"),
         ]);
         if self.threads != threads::Restored::default() {
             told.push(masks_told(&self.threads));
@@ -241,14 +241,14 @@ impl Restored {
             (pages.in_place, "pages were in place"),
             (stuck, "pages could not be moved"),
             (self.gone as u64, "changes of memory of processes that have ended"),
-            (self.unseen as u64, "changes of processes that cannot be looked at"),
+            (self.unseen as u64, "changes of processes that cannot be read"),
             (self.skipped as u64, "entries not understood"),
         ]));
         if told.is_empty() {
-            told.push("nothing was to be put back".to_string());
+            told.push("it had no change left".to_string());
         }
         let ledgers = if self.ledgers == 1 { "ledger" } else { "ledgers" };
-        let mut text = format!("{} {ledgers} worked off: {}\n", self.ledgers, told.join(", "));
+        let mut text = format!("{} {ledgers} undone: {}\n", self.ledgers, told.join(", "));
         for file in &self.set_aside {
             text += &format!("kept for a version that understands it: {}\n", file.display());
         }
@@ -264,10 +264,10 @@ pub(crate) fn masks_told(counts: &threads::Restored) -> String {
     };
     for (count, what) in [
         (counts.in_place, "had it already"),
-        (counts.heirs, "that had inherited a changed one have that of their creator"),
-        (counts.left_alone, "have chosen another since and keep it"),
+        (counts.heirs, "with an inherited mask have the mask of their creator"),
+        (counts.left_alone, "have chosen another mask and keep it"),
         (counts.gone, "have ended"),
-        (counts.refused, "could not be given theirs"),
+        (counts.refused, "could not get their mask back"),
     ] {
         if count > 0 {
             text += &format!(", {count} {what}");
@@ -283,13 +283,13 @@ mod tests {
     #[test]
     fn what_did_not_happen_is_left_out() {
         let nothing = Restored { ledgers: 1, ..Restored::default() };
-        assert_eq!(nothing.text(), "1 ledger worked off: nothing was to be put back\n");
+        assert_eq!(nothing.text(), "1 ledger undone: it had no change left\n");
         let threads = threads::Restored { put_back: 3, gone: 1, ..threads::Restored::default() };
         let some = Restored { ledgers: 2, unseen: 1, threads, ..Restored::default() };
         assert_eq!(
             some.text(),
-            "2 ledgers worked off: 3 threads have their first mask again, 1 have ended, \
-             1 changes of processes that cannot be looked at\n"
+            "2 ledgers undone: 3 threads have their first mask again, 1 have ended, \
+             1 changes of processes that cannot be read\n"
         );
     }
 }

@@ -37,22 +37,22 @@ const EXAMPLES: &str = "\
 Examples:
   sudo rondpoint move --pid 4711 --from 0 --to 1
   sudo rondpoint move --pid 4711 --from 0,1 --to 2,3 --limit 500M    # 0 to 2 and 1 to 3
-  sudo rondpoint move --pid 4711 --from 0 --to 1 --freeze             # faster, but it stands still
+  sudo rondpoint move --pid 4711 --from 0 --to 1 --freeze             # faster; stops the process
   rondpoint move --pid 4711 --from all --to 0 --dry-run               # how much that would be";
 
 const DETAILS: &str = "
 
-Nodes are written as for numactl: 0-1,3 is a list, all is every node, !0 is all but 0, +0 is the
-first node with memory, !+0 is all but that one. Sources and targets are paired in ascending order,
-as migratepages does. Where --to has fewer nodes it is counted again from its first. Memory on a
-node of both stays.
-Memory policies are not changed: what a process that is bound to its old nodes allocates from now on
-comes from there, and the kernel's NUMA balancing may move pages on.
+Nodes are written as for numactl: 0-1,3 is a list, all is every node, !0 is all but 0, +0 is
+the first node with memory, !+0 is all but that one. Sources and targets are paired in
+ascending order, as migratepages does. If --to has fewer nodes than --from, its nodes are used again from the first.
+Memory on a node that is both source and target stays.
+Memory policies do not change: a process that is bound to its old nodes goes on to allocate
+there, and the kernel's NUMA balancing may move pages again.
 
-Exit status: 0 all memory lies where it should; 1 some could not be moved, the process ended, or ^C
-stopped it; 2 nothing was tried.";
+Exit status: 0 all memory is on its target; 1 some pages could not be moved, the process ended,
+or ^C stopped the move; 2 nothing was tried.";
 
-/// Move the memory of a running process from nodes to nodes
+/// Move the memory of a running process to other nodes
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NODES")]
     to: String,
 
-    /// Stop the process while its memory moves: by its cgroup where it is alone there, else by
+    /// Stop the process while its memory moves: by its cgroup if it is alone there, otherwise by
     /// SIGSTOP, which its parent may see. A guardian process resumes it if this command dies, and
     /// `rondpoint restore` if both die
     #[arg(long)]

@@ -37,9 +37,9 @@ Examples:
 const DETAILS: &str = "
 
 Terms:
-  LAR      local access ratio: DRAM accesses to the own node, of all
+  LAR      local access ratio: share of DRAM accesses that go to the own node
   MC-IMB   imbalance of the memory controllers: standard deviation over mean of their loads;
-           173 % when one of four does everything, 0 % when all do the same
+           173 % if one of four has all load, 0 % if all have equal load
   MAPTU    DRAM accesses per microsecond
   MRR      reads among the DRAM accesses
 

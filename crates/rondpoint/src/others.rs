@@ -126,7 +126,7 @@ fn damon(from: &Root, threads: u32) -> Option<Other> {
     let is_readable = !found.is_empty() || text(from, &format!("{DAMON}/nr_kdamonds")).is_some();
     let what = match (moving.is_empty(), is_readable) {
         (false, _) => format!(
-            "DAMON moves memory ({}): what it moves counts as moved by others",
+            "DAMON moves memory ({}): its moves do not count as Rondpoint's",
             moving.into_iter().collect::<Vec<_>>().join(", ")
         ),
         (true, false) if threads > 0 => {

@@ -148,7 +148,7 @@ fn open_with_reader(mut options: OpenOptions, flags: i32, path: &Path) -> io::Re
             Err(error) if error.raw_os_error() != Some(ENXIO) => return Err(error),
             Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
             Err(_) => {
-                let told = format!("it is a pipe that nobody reads, after {PATIENCE:?}");
+                let told = format!("no process has read this pipe for {PATIENCE:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, told));
             }
             Ok(file) => break file,
@@ -254,7 +254,7 @@ mod tests {
         let path = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let error = format!("{:#}", Output::open(&path, None).unwrap_err());
-        assert!(error.contains("pipe that nobody reads"), "{error}");
+        assert!(error.contains("no process has read this pipe"), "{error}");
         let read = std::thread::spawn({
             let path = path.clone();
             move || fs::read(path).unwrap()

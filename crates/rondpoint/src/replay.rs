@@ -25,13 +25,13 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rondpoint replay run.trace                  # are all plans and verdicts the same today?
-  rondpoint replay run.trace --policy sam     # what would SAM have done?
+  rondpoint replay run.trace                  # compare with the decisions of this version
+  rondpoint replay run.trace --policy sam     # the decisions that SAM would have made
 
-Exit status: 0 all the same, 1 a step is decided otherwise or panics, 2 bad usage or file. With
---policy the program stays as it was recorded: it feels nothing of what that policy decides.")]
+With --policy, the decisions of that policy do not change the recorded program.
+Exit status: 0 all decisions equal, 1 a decision differs or a step panics, 2 bad usage or file.")]
 pub(crate) struct Arguments {
-    /// What `rondpoint record` or `run --record` wrote
+    /// A file of `rondpoint record` or `run --record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Show what other policies would have decided; NAME:PRESET chooses a preset

@@ -38,10 +38,10 @@ Examples:
   rondpoint report run.trace -o report.html
   rondpoint report run.trace --json > run.json     # all figures of the page
 
-The page is one file without scripts. It holds the command line of the run and is for its owner
-alone. Exit status: 0 good, 2 bad usage or file.")]
+The page is one file without scripts. It contains the command line of the run, and only its
+owner can read it. Exit status: 0 good, 2 bad usage or file.")]
 pub(crate) struct Arguments {
-    /// What `rondpoint record` or `run --record` wrote
+    /// A file of `rondpoint record` or `run --record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// File for the page; as root no symbolic link is followed

@@ -48,13 +48,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rondpoint top                        # what the daemon sees; without one what the kernel tells
+  rondpoint top                        # the daemon's view; without a daemon, the kernel's figures
   rondpoint top --replay run.trace     # a recorded run; ← and → go back and forth, ? helps
 
-`rondpoint observe` and `rondpoint explain` tell the same as text and JSON.
+`rondpoint observe` and `rondpoint explain` print the same as text and JSON.
 Exit status: 0 good, 1 the daemon has ended, 2 bad usage or file.")]
 pub(crate) struct Arguments {
-    /// Show what `rondpoint record` or `run --record` wrote
+    /// Show a file of `rondpoint record` or `run --record`
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     replay: Option<PathBuf>,
 

@@ -36,11 +36,12 @@ Examples:
 
 const DETAILS: &str = "
 
-A node's weight is in proportion to the bandwidth that the CPUs draw from it, by rondpoint
-calibrate; of several nodes with CPUs the one that draws least counts. The kernel has one weight for
+A node's weight is proportional to its bandwidth, as measured by rondpoint calibrate. With
+several nodes of CPUs, the lowest bandwidth to any of them counts. The kernel has one weight for
 each node, for all programs with weighted interleaving. New pages follow it, older pages stay.
 
-Exit status: 0 good, 1 a weight could not be written, 2 bad usage, no calibration or no such kernel.";
+Exit status: 0 good, 1 a weight could not be written, 2 bad usage, no calibration, or a kernel
+without weights.";
 
 /// Print or apply measured weights for weighted interleaving
 #[derive(Debug, clap::Args)]
@@ -50,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NODES", conflicts_with = "reset")]
     from: Option<String>,
 
-    /// What rondpoint calibrate measured
+    /// The file that rondpoint calibrate wrote
     #[arg(long, value_name = "FILE", default_value = SYSTEM_FILE, conflicts_with = "reset")]
     calibration: PathBuf,
 

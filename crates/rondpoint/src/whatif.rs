@@ -24,19 +24,19 @@ const BAD_INPUT: u8 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rondpoint whatif run.trace --policy auto            # had `auto` placed it
-  rondpoint whatif run.trace --place interleave       # had its memory been spread
-  rondpoint whatif run.trace --machine other.toml     # had it run on that machine
+  rondpoint whatif run.trace --policy auto            # placed by `auto`
+  rondpoint whatif run.trace --place interleave       # with memory interleaved
+  rondpoint whatif run.trace --machine other.toml     # on that machine
 
-Each window of the recording is priced by the cost model as it was and as it would have been. The
-program is taken to do the same work. An interval says how far the model is to be trusted.
-Policies are asked about the time before the recorded manager first moved or bound anything: later
-windows show its work. A recording of `rondpoint record` is whole.
+The cost model prices each window of the recording, as recorded and with the change. It assumes
+that the program does the same work. The printed interval is the error of the model. With
+--policy, only windows before the recorded manager's first action count, because later windows
+show its work. A recording of `rondpoint record` has no actions, so all its windows count.
 
 Exit status: 0 good, 2 bad usage or file.")]
 #[group(skip)]
 pub(crate) struct Arguments {
-    /// What `rondpoint record` or `run --record` wrote
+    /// A file of `rondpoint record` or `run --record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -203,7 +203,7 @@ fn a_machine_file_holds_a_cache_of_odd_ways() {
     let file = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let line = file.lines().find(|line| line.starts_with("llc")).unwrap();
-    assert!(line.contains("# adjusted: sysfs tells 33554432 bytes, 15 ways"), "{line}");
+    assert!(line.contains("# adjusted: sysfs reports 33554432 bytes, 15 ways"), "{line}");
     let cache = Machine::parse(&file, "here").unwrap().caches.llc;
     assert_eq!((cache.bytes, cache.ways), (32 << 20, 16));
 }

@@ -139,7 +139,7 @@ impl fmt::Display for Note {
                 nodes_named(counted)
             ),
             Self::MemoryOfMachine => {
-                write!(f, "no node tells its memory. All of the machine's counts.")
+                write!(f, "no node reports its memory. The memory of the whole machine is used.")
             }
             Self::DistanceRows { nodes } => write!(
                 f,
@@ -153,7 +153,7 @@ impl fmt::Display for Note {
                 nodes_named(nodes)
             ),
             Self::NoPackage { cpus } => {
-                write!(f, "no package is told for {}. One package is assumed.", cpus_named(cpus))
+                write!(f, "no package is known for {}. One package is assumed.", cpus_named(cpus))
             }
             Self::NotOfOwnCore { cpus } => write!(
                 f,

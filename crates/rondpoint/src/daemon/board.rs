@@ -300,7 +300,7 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Unclear => "no clear difference: it stays",
         Verdict::PhaseChange => "the program does something else now: no comparison",
         Verdict::Traded => "worse, but others gained more: it stays",
-        Verdict::NoWayBack => "worse, and nothing of it can be put back",
+        Verdict::NoWayBack => "worse, and it cannot be undone",
         Verdict::Returned => "not worse, but it goes back with another",
     }
 }

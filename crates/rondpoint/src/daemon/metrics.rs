@@ -96,7 +96,7 @@ fn machine(registry: &mut Registry, status: &Status) {
             "Is NUMA a factor here: share of the managed processes' CPU time lost to placement",
             factor.lost_share,
         ),
-        ("numa_lost_least", "The same: what it is at least", factor.least_lost_share),
+        ("numa_lost_least", "Lower bound of numa_lost", factor.least_lost_share),
         ("local_accesses", "Share of DRAM accesses that stay on their node", factor.local_share),
     ] {
         if let Some(value) = value {
@@ -204,7 +204,7 @@ fn decisions(registry: &mut Registry, totals: Totals) {
         ("bulk_steps", "Steps that moved the memory of whole processes", totals.bulk_steps),
         (
             "failed_steps",
-            "Steps that the kernel refused or that came too late",
+            "Steps that the kernel refused, or whose process or thread had ended",
             totals.failed_steps,
         ),
         ("held_back", "Proposals that the guard held back", totals.held),

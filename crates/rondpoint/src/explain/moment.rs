@@ -97,7 +97,7 @@ fn state(known: &Known, process: &Process) -> String {
         facts.push(format!("node {node} serves {:.0} % of all{full}", served.of_all_percent));
     }
     match facts.is_empty() {
-        true => "little: no sensor tells where its accesses go".to_string(),
+        true => "little: no sensor shows the nodes of its accesses".to_string(),
         false => facts.join("; "),
     }
 }

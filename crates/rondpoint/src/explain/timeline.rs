@@ -13,7 +13,7 @@ impl Asked<'_> {
         let mut text = head(self.story, name);
         let lines = self.story.lines(0..self.story.moments.len(), self.pid);
         if lines.is_empty() {
-            text += "\nnothing was wanted\n";
+            text += "\nno policy proposed anything\n";
             return text;
         }
         text.push('\n');

@@ -161,13 +161,13 @@ impl Report {
             let _ = writeln!(text, "  {} {what}", size(count));
         }
         if let Some(by) = self.frozen_by {
-            let _ = writeln!(text, "  stood still for {} (by {by})", seconds(self.frozen_s));
+            let _ = writeln!(text, "  stopped for {} (by {by})", seconds(self.frozen_s));
         }
         if let Some(note) = &self.note {
             let _ = writeln!(text, "  {note}");
         }
         let end = match self.end {
-            "gone" => "  the process has ended meanwhile".to_string(),
+            "gone" => "  the process ended during the move".to_string(),
             "stopped" => "  stopped before the end".to_string(),
             "refused" => {
                 let error = std::io::Error::from_raw_os_error(self.errno.unwrap_or(0));
@@ -248,7 +248,7 @@ mod tests {
         expect![[r#"
             7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
-              stood still for 48.0 ms (by signal)
+              stopped for 48.0 ms (by signal)
               it went on before the end: why
         "#]]
         .assert_eq(&report(End::Complete, 0, 0).with(stood).text());

@@ -80,7 +80,7 @@ fn put_controllers(html: &mut Html, story: &Story, time: &Time<'_>) {
         (known.controllers.iter().any(|one| one.of_all_percent > 0.0)).then(|| shares.collect())
     });
     if share.is_empty() {
-        html.raw("<p class=\"muted\">No sensor told which node's memory was used.</p>\n");
+        html.raw("<p class=\"muted\">No sensor showed which node's memory was used.</p>\n");
         return;
     }
     html.raw("<h3>What each node's memory serves, % of all traffic</h3>\n");

@@ -59,7 +59,7 @@ fn put_lost(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
     .filter(|(_, slices)| !slices.is_empty())
     .collect();
     if series.is_empty() {
-        html.raw("<p class=\"muted\">No sensor told where its accesses go.</p>\n");
+        html.raw("<p class=\"muted\">No sensor showed the nodes of its accesses.</p>\n");
         return;
     }
     let names = COLOURS.into_iter().zip(series.iter().map(|(name, _)| name.to_string()));

@@ -23,9 +23,9 @@ pub(super) struct Management {
     /// Policies in order of priority
     ///
     /// carrefour moves pages; sam, nmass, home and sharing move threads; asymsched moves whole
-    /// processes; auto does all of it but sharing; observe does nothing. NAME:PRESET chooses a
-    /// preset. Without one a policy is as published, and auto is as tuned by this project.
-    /// [default: auto; observe where the placement is chosen by hand]
+    /// processes; auto prices the proposals of all of them; observe does nothing. NAME:PRESET
+    /// chooses a preset. Without one a policy is as published, and auto is as tuned by this
+    /// project. [default: auto; observe where the placement is chosen by hand]
     #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 
@@ -113,8 +113,8 @@ Examples:
 const RUN_STATUS: &str = "
 
 Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
-program cannot be run, 127 it is not found. Its input, output and signals pass through. Under sudo
-it runs as the user who called sudo.";
+program cannot be run, 127 it is not found. Its input, output and signals pass through.
+Under sudo it runs as the user who called sudo.";
 
 /// Run a program and place its memory and threads where they are fastest
 #[derive(Debug, clap::Args)]
@@ -168,7 +168,7 @@ const RECORD_EXAMPLES: &str = "\
 Examples:
   rondpoint record -- ./app                  # writes rondpoint.trace
   rondpoint replay rondpoint.trace
-  rondpoint run --record x.trace -- ./app    # a run in which something is done";
+  rondpoint run --record x.trace -- ./app    # a run with actions";
 
 /// Run a program and record what a policy sees and would do; changes nothing
 #[derive(Debug, clap::Args)]

@@ -113,7 +113,7 @@ pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -
             Ok(Begun::Watched(Box::new(ready), ledger, Box::new(session)))
         }
         Err(error) => {
-            tell::<()>(Err(error.context("managing has not begun; the program goes on")));
+            tell::<()>(Err(error.context("managing has not begun; the program runs without it")));
             take_away(ledger);
             program.wait_for_end();
             let end = program.end()?.context("the program went on without us")?;

@@ -158,7 +158,7 @@ impl Done {
             String::new()
         };
         let frozen = match self.frozen_s > 0.0 {
-            true => format!(", it stood still for {}", time(self.frozen_s)),
+            true => format!(", the process was stopped for {}", time(self.frozen_s)),
             false => String::new(),
         };
         Some(parts.join(", ") + &in_time + &frozen)
@@ -194,7 +194,7 @@ impl Verdict {
             trial::Verdict::Worse => "worse, taken back",
             trial::Verdict::Unclear => "no clear change",
             trial::Verdict::PhaseChange => "the program changed, no verdict",
-            trial::Verdict::NoWayBack => "worse, cannot be put back",
+            trial::Verdict::NoWayBack => "worse, cannot be undone",
             trial::Verdict::Traded => "worse, but others gained more",
             trial::Verdict::Returned => "taken back with its partner",
         }

@@ -176,7 +176,7 @@ fn put_node(text: &mut String, found: &Discovered, node: usize) {
     if topology.has_memory(node) {
         let (bandwidth, latency, source) = controller(found, node);
         let told = topology.memory(node).0;
-        let remark = if told > NODE_MEMORY_MAX { "  # adjusted: sysfs tells more" } else { "" };
+        let remark = if told > NODE_MEMORY_MAX { "  # adjusted: sysfs reports more" } else { "" };
         let _ = writeln!(
             text,
             "memory = {}{remark}\ncontroller = {{ bandwidth_mb_s = {bandwidth}, latency_ns = {latency}, \

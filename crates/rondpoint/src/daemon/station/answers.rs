@@ -275,7 +275,7 @@ impl Station {
         }
         let counted = |config: &Config| policies::thread_metrics(&config.policies());
         if counted(new) != counted(begun) {
-            notes.push("what is counted of threads stays until the daemon is started anew".into());
+            notes.push("the counters of threads change only when the daemon is restarted".into());
         }
         if new.freezes() && !begun.freezes() {
             notes.push("[budget] freeze takes effect when the daemon is started anew".to_string());

@@ -36,7 +36,7 @@ impl Station {
         self.choose(trees);
         match self.parts.server.come_back() {
             Ok(false) => {}
-            Ok(true) => tracing::warn!("the control socket was removed: it is there again"),
+            Ok(true) => tracing::warn!("the control socket had been removed and was made again"),
             Err(error) => self.note(format!("the control socket was removed: {error:#}")),
         }
         self.tell_service_manager();

@@ -163,7 +163,7 @@ impl Evidence<'_> {
                     .to_string()
             }
             (true, false) => {
-                "Not known whether it helped: the program changed what it does during the check."
+                "Not known whether it helped: the program began another phase during the check."
                     .to_string()
             }
             (false, _) => parts.join(". ") + ".",
@@ -257,7 +257,7 @@ impl Evidence<'_> {
         if threads > 0 {
             parts.push(many(threads, "thread"));
         }
-        format!("nothing, as asked. Wanted: up to {} in one step.", parts.join(" and "))
+        format!("nothing (--dry-run). Proposed: up to {} in one step.", parts.join(" and "))
     }
 
     /// The first reason of each policy that changed something; else why nothing was changed.
@@ -302,7 +302,7 @@ impl Evidence<'_> {
             text += &format!("; {spent:.2} s to move");
         }
         if frozen > 0.0 {
-            text += &format!("; the program stood still for {frozen:.2} s");
+            text += &format!("; the program was stopped for {frozen:.2} s");
         }
         text + "."
     }
@@ -315,7 +315,7 @@ impl Evidence<'_> {
             Some(Rung::Samples) => None,
             Some(Rung::Counters) => Some("which pages are used (no address samples here)"),
             Some(Rung::HintFaults) => {
-                Some("how often memory is used (page faults only say by which thread and where)")
+                Some("how often memory is used (page faults show only the thread and the node)")
             }
             Some(Rung::Statistics) | None => {
                 Some("which memory is used (no counters, samples or hint faults here)")

@@ -186,7 +186,10 @@ fn put_account(text: &mut String, process: &ProcessLine) {
         parts.push(format!("{steps} refused or not possible on this machine"));
     }
     if account.gone > 0 {
-        parts.push(format!("{} came too late", many(account.gone, "step")));
+        parts.push(format!(
+            "{} too late: the process or thread had ended",
+            many(account.gone, "step")
+        ));
     }
     if !parts.is_empty() {
         parts.push(format!("moving took {:.3} s", account.spent.seconds()));

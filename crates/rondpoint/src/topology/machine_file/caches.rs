@@ -17,7 +17,7 @@ pub(super) struct Level {
     pub(super) remark: Option<String>,
 }
 
-// Assumed where sysfs tells nothing: name, bytes, ways, latency in ns.
+// Assumed if sysfs has none: name, bytes, ways, latency in ns.
 const LEVELS: [(&str, u64, u32, f64); 3] =
     [("l1", 32 << 10, 8, 2.0), ("l2", 512 << 10, 8, 6.0), ("llc", 8 << 20, 16, 20.0)];
 
@@ -60,7 +60,7 @@ fn level(cache: Option<&Cache>, assumed: u64, assumed_ways: u32, least: u64) -> 
         None => Some("assumed".to_string()),
         Some(cache) if cache.ways.is_some_and(|told| told != ways) || cache.bytes != bytes => {
             let ways = cache.ways.map_or(String::new(), |ways| format!(", {ways} ways"));
-            Some(format!("adjusted: sysfs tells {} bytes{ways}", cache.bytes))
+            Some(format!("adjusted: sysfs reports {} bytes{ways}", cache.bytes))
         }
         Some(Cache { ways: None, .. }) => Some("ways assumed".to_string()),
         Some(_) => None,
@@ -107,8 +107,8 @@ mod tests {
             &[cache(1, 64 << 10, 0), cache(2, 1000, 3), cache(3, 32 << 20, 15)],
             [
                 "l1 65536 8 # ways assumed",
-                "l2 65536 2 # adjusted: sysfs tells 1000 bytes, 3 ways",
-                "llc 33554432 16 # adjusted: sysfs tells 33554432 bytes, 15 ways",
+                "l2 65536 2 # adjusted: sysfs reports 1000 bytes, 3 ways",
+                "llc 33554432 16 # adjusted: sysfs reports 33554432 bytes, 15 ways",
             ],
         );
         check(
@@ -116,7 +116,7 @@ mod tests {
             [
                 "l1 32768 8 # assumed",
                 "l2 524288 8 # assumed",
-                "llc 2097152 128 # adjusted: sysfs tells 2097152 bytes, 32768 ways",
+                "llc 2097152 128 # adjusted: sysfs reports 2097152 bytes, 32768 ways",
             ],
         );
     }
@@ -128,7 +128,7 @@ mod tests {
             [
                 "l1 65536 4",
                 "l2 2097152 8",
-                "llc 2097152 16 # adjusted: sysfs tells 1048576 bytes, 16 ways",
+                "llc 2097152 16 # adjusted: sysfs reports 1048576 bytes, 16 ways",
             ],
         );
         check(
@@ -146,7 +146,7 @@ mod tests {
             [
                 "l1 32768 8 # assumed",
                 "l2 524288 8 # assumed",
-                "llc 4294967296 16 # adjusted: sysfs tells 18446744073709551615 bytes",
+                "llc 4294967296 16 # adjusted: sysfs reports 18446744073709551615 bytes",
             ],
         );
     }

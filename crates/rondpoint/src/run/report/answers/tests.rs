@@ -166,7 +166,7 @@ fn a_manager_that_only_watches_says_what_it_wanted() {
     case.diary.wanted = Wanted { pages: 40, threads: 1 };
     let answers = case.answers();
     assert!(answers.helped.starts_with("Something to repair: 25 %"), "{answers:?}");
-    let expected = "nothing, as asked. Wanted: up to 40 pages and 1 thread in one step.";
+    let expected = "nothing (--dry-run). Proposed: up to 40 pages and 1 thread in one step.";
     assert_eq!(answers.moved, expected);
 }
 
