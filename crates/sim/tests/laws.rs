@@ -50,6 +50,17 @@ fn counts_of_controllers_are_enough_to_relieve_a_jam() {
     assert!(speed.is_some_and(|speed| speed > 1.0 - NOISE), "{speed:?}");
 }
 
+/// At 80 % of local accesses a few threads still have remote pages, and all others wait for these
+/// threads at barriers.
+#[test]
+fn co_location_goes_on_until_the_last_threads_have_their_pages() {
+    let mut scene = Scene { pmu: Pmu::Ibs, ..scene("altra-2", "partitioned", 1) };
+    scene.workload.programs.iter_mut().for_each(|program| program.seconds = 20.0);
+    let first_touch = run(&scene, &contender("first-touch")).unwrap();
+    let speed = run(&scene, &contender("auto")).unwrap().speed_against(&first_touch);
+    assert!(speed.is_some_and(|speed| speed > 1.45), "{speed:?}");
+}
+
 /// Each round of the published policy treats few pages, and no trial sees what they win.
 #[test]
 fn pages_go_on_where_no_round_alone_tells_a_gain() {

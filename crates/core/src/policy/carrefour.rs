@@ -115,9 +115,12 @@ impl Carrefour {
     fn preset_for(&self, pid: Pid) -> Preset {
         let mut preset = self.preset.clone();
         let last = self.apps.get(&pid).and_then(|state| state.last);
-        let has_begun = last.is_some_and(|last| last.used.interleaving);
-        if let Some(until) = preset.interleave_until_imbalance.filter(|_| has_begun) {
+        let Some(last) = last else { return preset };
+        if let Some(until) = preset.interleave_until_imbalance.filter(|_| last.used.interleaving) {
             preset.interleave_above_imbalance = until;
+        }
+        if let Some(until) = preset.colocate_until_local.filter(|_| last.used.colocation) {
+            preset.colocate_below_local = until;
         }
         preset
     }
@@ -273,7 +276,7 @@ impl Carrefour {
             is_wanted.then(|| proposal(Action::MovePages { pid, mechanism, pages }, reason))
         };
         let local_percent = gates.local_percent.filter(|_| gates.mechanisms.colocation);
-        let (below, sampled_pages) = (self.preset.colocate_below_local, marks.sampled);
+        let (below, sampled_pages) = (gates.local_limit, marks.sampled);
         let between = marks.colocate_between;
         let of_one_node =
             CarrefourReason::CoLocation { local_percent, below, sampled_pages, between };

@@ -76,6 +76,8 @@ pub struct Gates {
     pub imbalance_percent: Option<f64>,
     /// Imbalance above which it is interleaved.
     pub imbalance_limit: f64,
+    /// Pages of one node go there if the local access ratio is below this.
+    pub local_limit: f64,
     /// Reads among its DRAM accesses.
     pub read_percent: Option<f64>,
     /// Free memory of the machine.
@@ -162,6 +164,7 @@ impl Gates {
             local_percent,
             imbalance_percent,
             imbalance_limit: preset.interleave_above_imbalance,
+            local_limit: preset.colocate_below_local,
             read_percent,
             free_percent,
             mechanisms,
