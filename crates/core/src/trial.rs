@@ -232,11 +232,13 @@ impl Trials {
         trials.map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
-    /// Remaining wait of a policy before it tries a kind of action again, after trials without a
-    /// gain.
+    /// Time for which a policy must not repeat this kind of action, after its latest trials.
+    ///
+    /// A policy that is not priced promises nothing, so its moves of pages wait after harm only.
     #[must_use]
-    pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind) -> Option<Nanos> {
+    pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind, priced: bool) -> Option<Nanos> {
         let own = self.apps.get(&pid)?.waits.left(policy, kind, self.now);
+        let own = own.filter(|_| priced || !kind.moves_pages());
         own.max(self.warnings.left(policy, kind, self.now))
     }
 
