@@ -93,7 +93,7 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
     match run(config, arguments.config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", terminal::told(&error));
             terminal::fail("daemon", &error);
             ExitCode::FAILURE
         }
@@ -225,7 +225,7 @@ fn go_on(host: &mut LiveHost<Station>, remedy: Remedy, error: anyhow::Error) -> 
         Remedy::CountNothing => host.watched.observer().let_go(),
         Remedy::End => return Err(error),
     }
-    host.watched.note(format!("a look failed, so masks were restored: {error:#}"));
+    host.watched.note(format!("a look failed, so masks were restored: {}", terminal::told(&error)));
     host.watched.begin_anew(&mut host.trees);
     host.watched.wait(&mut host.trees, Instant::now() + AFTER_FAILURE)
 }

@@ -10,6 +10,7 @@ use rondpoint_linux::{Root, root};
 use rondpoint_machine::Machine;
 
 use crate::calibrate::{Calibration, OtherFormat, SYSTEM_FILE as CALIBRATION};
+use crate::terminal;
 
 /// Read where no file is named: what `rondpoint topology --write-machine` wrote and a user
 /// completed.
@@ -65,7 +66,7 @@ fn known(
     let calibration = match Calibration::load(path) {
         Ok(calibration) => calibration,
         Err(error) if error.is::<OtherFormat>() => {
-            known.notes.push(format!("{error:#}; it is not used"));
+            known.notes.push(format!("{}; it is not used", terminal::told(&error)));
             return Ok(known);
         }
         Err(error) => return Err(error),
@@ -74,7 +75,9 @@ fn known(
     if let Err(error) = calibration.check(&known.machine.topology) {
         // The cost of a sample is the processor's; bandwidths are of nodes that are not these.
         let path = path.display();
-        known.notes.push(format!("{path}: {error:#}; only its sampling period is used"));
+        known
+            .notes
+            .push(format!("{path}: {}; only its sampling period is used", terminal::told(&error)));
         return Ok(known);
     }
     let complete = calibration.complete(&known.machine.topology);

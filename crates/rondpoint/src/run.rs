@@ -295,7 +295,7 @@ fn manage(
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is
 /// waited for.
 fn give_up(host: &mut LiveHost<Session>, error: &anyhow::Error) {
-    let text = format!("managing has ended early: {error:#}");
+    let text = format!("managing has ended early: {}", terminal::told(error));
     tell::<()>(Err(anyhow::anyhow!("{text}; the program goes on")));
     host.notes.push(text);
     host.watched.wait_for_end();
@@ -303,7 +303,7 @@ fn give_up(host: &mut LiveHost<Session>, error: &anyhow::Error) {
 
 fn tell<T>(result: Result<T>) {
     if let Err(error) = result {
-        terminal::say(&format!("rondpoint: {error:#}\n"));
+        terminal::say(&format!("rondpoint: {}\n", terminal::told(&error)));
     }
 }
 

@@ -31,6 +31,7 @@ use crate::control::server::Server;
 use crate::live::Watched;
 use crate::live::trees::Trees;
 use crate::session::{self, Turn};
+use crate::terminal;
 
 /// Clients that watch get an answer no more often.
 const BETWEEN_ANSWERS: Duration = Duration::from_millis(250);
@@ -187,7 +188,10 @@ impl Station {
         while let Some(arrived) = signal::next(self.parts.arriving.as_fd())? {
             if arrived.number == SIGHUP {
                 if let Err(error) = self.reload(trees) {
-                    tracing::error!("the configuration stays as it was: {error:#}");
+                    tracing::error!(
+                        "the configuration stays as it was: {}",
+                        terminal::told(&error)
+                    );
                 }
                 continue;
             }

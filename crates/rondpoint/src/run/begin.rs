@@ -15,7 +15,7 @@ use super::arguments::{Management, RunArguments};
 use super::{Preparation, delegate, tell};
 use crate::output::Output;
 use crate::session::{self, Prepared, Program, Session};
-use crate::{ledgers, observe};
+use crate::{ledgers, observe, terminal};
 
 /// What came of starting a program.
 pub(super) enum Begun {
@@ -151,9 +151,10 @@ pub(super) fn watched(
                 return daemon.run(who, watched, preparation.report, told).map(Begun::Over);
             }
             Err(error) => {
-                preparation
-                    .notes
-                    .push(format!("the daemon does not manage the program: {error:#}"));
+                preparation.notes.push(format!(
+                    "the daemon does not manage the program: {}",
+                    terminal::told(&error)
+                ));
             }
         }
     }

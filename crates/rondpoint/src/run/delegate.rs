@@ -115,7 +115,7 @@ impl Daemon {
         if let Some(file) = report
             && let Err(error) = write(file, &report_of)
         {
-            terminal::say(&format!("rondpoint: {error:#}\n"));
+            terminal::say(&format!("rondpoint: {}\n", terminal::told(&error)));
         }
         if !management.quiet {
             terminal::say(&report_of.text());

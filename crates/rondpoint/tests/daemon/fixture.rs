@@ -298,9 +298,10 @@ impl Daemon {
     pub(crate) fn end(mut self) -> String {
         self.read_old_news();
         kill(self.child.id() as i32, SIGTERM).expect("ours");
+        // News is read while the daemon ends: a full queue takes no more.
+        self.wait_until("STOPPING=1");
         let status = self.child.wait().expect("ours");
         assert!(status.success(), "{status:?}\n{}", self.log());
-        self.wait_until("STOPPING=1");
         assert!(!self.socket().exists());
         self.log()
     }

@@ -19,7 +19,7 @@ use crate::control::protocol::{
 };
 use crate::control::server::{Answer, Id, Peer, Refused, parameters};
 use crate::live::trees::Trees;
-use crate::policies;
+use crate::{policies, terminal};
 
 /// What the interface is, for `varlinkctl introspect`.
 const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
@@ -98,7 +98,10 @@ impl Station {
                 self.insist(peer, "reload the configuration")?;
                 let notes = self.reload(trees);
                 let failed = |error| {
-                    Refused::new("InvalidConfiguration", format!("it stays as it was: {error:#}"))
+                    Refused::new(
+                        "InvalidConfiguration",
+                        format!("it stays as it was: {}", terminal::told(&error)),
+                    )
                 };
                 Ok(parameters(&NotesReply { notes: notes.map_err(failed)? }))
             }
@@ -136,7 +139,7 @@ impl Station {
         for pid in &pids {
             tracing::info!(user = peer.user, by = peer.pid, pid, ?request, "asked");
             let asked = self.request(Pid(*pid), request);
-            asked.map_err(|error| Refused::new("NoSuchProcess", format!("{error:#}")))?;
+            asked.map_err(|error| Refused::new("NoSuchProcess", terminal::told(&error)))?;
         }
         self.choose(trees);
         let left = |pid: &u32| Some((*pid, self.left.get(&Pid(*pid))?));
@@ -253,7 +256,7 @@ impl Station {
         let loaded = Config::load(self.parts.file.as_deref());
         let loaded = loaded.and_then(|config| Ok((config.rules()?, config)));
         self.parts.notify.ready();
-        self.mistake = loaded.as_ref().err().map(|error| format!("{error:#}"));
+        self.mistake = loaded.as_ref().err().map(terminal::told);
         let (rules, config) = loaded?;
         let old = std::mem::replace(&mut self.parts.config, config);
         let (new, begun) = (&self.parts.config, &self.begun_with);

@@ -11,7 +11,7 @@ use super::super::census::{Known, Pace};
 use super::super::rules::{Choice, Request};
 use super::{Left, Managed, Station};
 use crate::live::trees::Trees;
-use crate::{others, session};
+use crate::{others, session, terminal};
 
 /// Requests that are remembered; each is for a process that lives.
 const MOST_REQUESTS: usize = 4_096;
@@ -37,7 +37,9 @@ impl Station {
         match self.parts.server.come_back() {
             Ok(false) => {}
             Ok(true) => tracing::warn!("the control socket had been removed and was made again"),
-            Err(error) => self.note(format!("the control socket was removed: {error:#}")),
+            Err(error) => {
+                self.note(format!("the control socket was removed: {}", terminal::told(&error)))
+            }
         }
         self.tell_service_manager();
     }
@@ -104,7 +106,7 @@ impl Station {
         let before = std::mem::replace(&mut self.left, left);
         for one in wanted {
             if let Err(error) = self.take(trees, &one) {
-                let (process, why) = (one.process, format!("{error:#}"));
+                let (process, why) = (one.process, terminal::told(&error));
                 // It is tried again at every look, and said once.
                 if before.get(&process.pid).is_none_or(|known| known.why != why) {
                     tracing::warn!(pid = process.pid.0, why, "not managed");
@@ -189,7 +191,9 @@ impl Station {
         self.roots.remove(&root);
         match trees.remove(root) {
             Ok(restored) => tracing::info!(pid = root.0, why, ?restored, "no longer managed"),
-            Err(error) => self.note(format!("process {root}: its ledger stays: {error:#}")),
+            Err(error) => {
+                self.note(format!("process {root}: its ledger stays: {}", terminal::told(&error)))
+            }
         }
     }
 
