@@ -165,6 +165,19 @@ fn raise_limit() {
     }
 }
 
+/// There is no such process (include/uapi/asm-generic/errno-base.h).
+const ESRCH: i32 = 3;
+
+/// Why the end of a process cannot be watched: it has ended, or its kernel or sandbox has no
+/// pidfd_open.
+fn cannot_watch(pid: u32, error: std::io::Error) -> anyhow::Error {
+    let what = match error.raw_os_error() {
+        Some(ESRCH) => "",
+        _ => ": its end cannot be watched (pidfd_open)",
+    };
+    anyhow::Error::from(error).context(format!("process {pid}{what}"))
+}
+
 /// What a process needs that watches many.
 pub(crate) fn prepare_to_watch() {
     raise_limit();
@@ -175,8 +188,7 @@ impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
         let (_, arriving) = receive_signals()?;
-        let end = process::watch_end(pid as i32)
-            .with_context(|| format!("process {pid}: its end cannot be watched (pidfd_open)"))?;
+        let end = process::watch_end(pid as i32).map_err(|error| cannot_watch(pid, error))?;
         prepare_to_watch();
         let (pid, subject) = (Pid(pid), Subject::Joined(end));
         let program = Program::new(pid, arriving, subject, Instant::now());
