@@ -79,7 +79,7 @@ pub struct Sensing {
     pub confidence: f64,
     /// Share of lost samples.
     pub lost_share: f64,
-    /// Smallest share of the interval for which a counter was running on the hardware.
+    /// Share of the time for which enabled counters were running on the hardware, over all.
     pub running_share: f64,
 }
 

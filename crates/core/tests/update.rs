@@ -137,6 +137,24 @@ fn a_counter_that_ran_too_little_is_not_believed_and_lowers_confidence() {
     assert_eq!(interval(149).threads[0].rates.memory_per_s, None);
 }
 
+/// With many threads one has always just begun to run, and its counters have had no turn.
+#[test]
+fn confidence_falls_with_the_time_that_was_not_counted_and_not_with_the_worst_counter() {
+    let misses =
+        |enabled, running| Counter { value: 0, enabled: Nanos(enabled), running: Nanos(running) };
+    let look = |at, whole: Counter, brief: Counter| {
+        let threads = vec![
+            thread(1, at, &[(Event::LlcMisses, whole)]),
+            thread(2, at, &[(Event::LlcMisses, brief)]),
+        ];
+        observation(at, vec![process(1, threads)])
+    };
+    let before = look(0, misses(0, 0), misses(0, 0));
+    let after = look(1_000, misses(900, 900), misses(100, 20));
+    let sensing = update(&machine(), &before, &after).sensing;
+    assert!((sensing.running_share - 0.92).abs() < 1e-9, "{}", sensing.running_share);
+}
+
 #[test]
 fn a_thread_that_began_in_the_interval_counted_from_zero_and_one_from_elsewhere_is_unknown() {
     let counts = [(Event::LlcMisses, Counter::exact(100))];

@@ -92,15 +92,12 @@ impl Model {
 }
 
 /// Quality of the counters under multiplexing.
+#[derive(Default)]
 struct Quality {
-    running_share: f64,
+    /// Nanoseconds in which counters were enabled and in which they counted, each counter's added.
+    enabled: f64,
+    running: f64,
     counted: bool,
-}
-
-impl Default for Quality {
-    fn default() -> Self {
-        Self { running_share: 1.0, counted: false }
-    }
 }
 
 impl Quality {
@@ -111,8 +108,15 @@ impl Quality {
             return None;
         }
         self.counted = true;
-        self.running_share = self.running_share.min(delta.running_share);
+        self.enabled += delta.enabled.0 as f64;
+        self.running += delta.enabled.0 as f64 * delta.running_share;
         Some(delta.events)
+    }
+
+    /// Share of the time in which a counter really counted, over all counters. The worst of them
+    /// tells nothing of the others: with many threads one has always just begun to run.
+    fn running_share(&self) -> f64 {
+        if self.enabled > 0.0 { self.running / self.enabled } else { 1.0 }
     }
 
     /// Confidence: a value for the kind of sensor, reduced by lost samples and multiplexed
@@ -140,13 +144,9 @@ impl Quality {
             Rung::Statistics => 0.3,
         };
         let kept = (1.0 - lost_share) * if throttled { 0.8 } else { 1.0 };
-        let counted = 0.5 + 0.5 * self.running_share;
-        Sensing {
-            rung,
-            confidence: base * kept * counted,
-            lost_share,
-            running_share: self.running_share,
-        }
+        let running_share = self.running_share();
+        let counted = 0.5 + 0.5 * running_share;
+        Sensing { rung, confidence: base * kept * counted, lost_share, running_share }
     }
 }
 
