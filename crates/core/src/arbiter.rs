@@ -26,8 +26,9 @@ use alloc::vec::Vec;
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
 /// Seconds from the last step of a trial to its verdict.
 const TRIAL_S: f64 = TRIAL_WINDOW.0 as f64 / 1e9 * MIN_TRIAL_WINDOWS as f64;
-/// Weight of a new measurement in the mean time to move a page.
-const FRESH: f64 = 0.2;
+/// Pages whose moves make the known time to move a page (our choice: 4 MiB). A call has a price of
+/// its own, so the time of a few pages says little of many.
+const KNOWN_PAGES: f64 = 1024.0;
 
 /// Result of a choice.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -102,8 +103,9 @@ impl Arbiter {
             let Some(step) = plan.steps.get(outcome.step) else { continue };
             let StepResult::Pages(counts) = &outcome.result else { continue };
             if matches!(step.action, Action::MovePages { .. }) && counts.moved > 0 {
-                let each = outcome.spent.0 as f64 / counts.moved as f64;
-                self.moving.page_ns += FRESH * (each - self.moving.page_ns);
+                let pages = counts.moved as f64;
+                let each = outcome.spent.0 as f64 / pages;
+                self.moving.page_ns += pages / (pages + KNOWN_PAGES) * (each - self.moving.page_ns);
             }
         }
     }
@@ -296,4 +298,34 @@ fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> 
         (to != from).then_some(NodeMove { from: *from, to: *to })
     };
     goes.iter().filter_map(most).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Mechanism, PageCounts, Reason};
+    use crate::topology::synthetic;
+
+    #[test]
+    fn the_time_of_a_few_pages_says_little_of_many() {
+        let topology = synthetic::parse("node:2 core:2").expect("a machine");
+        let mut arbiter = Arbiter::new(&topology);
+        let mut moved_in = |moved: u64, spent: Nanos| {
+            let action = Action::MovePages {
+                pid: Pid(1),
+                mechanism: Mechanism::CoLocation,
+                pages: Vec::new(),
+            };
+            let step = Proposal { policy: "test", action, reason: Reason::Other("a test".into()) };
+            let plan = Plan { steps: Vec::from([step]), ..Plan::default() };
+            let result = StepResult::Pages(PageCounts { moved, ..PageCounts::default() });
+            let outcome = Outcome { plan: plan.number, step: 0, result, spent, frozen: Nanos(0) };
+            arbiter.learn(&plan, &[outcome]);
+            arbiter.moving.page_ns
+        };
+        let many = moved_in(100_000, Nanos::from_millis(5_000));
+        assert!((many / 50_000.0 - 1.0).abs() < 0.02, "50 µs a page: {many}");
+        let few = moved_in(2, Nanos::from_millis(20));
+        assert!((few / many - 1.0).abs() < 0.5, "a call's own price: {few}");
+    }
 }
