@@ -34,8 +34,10 @@ pub(super) struct Diary {
     pub(super) last_action_s: Option<f64>,
     /// The windows before the first action.
     pub(super) before: Period,
-    /// Those since the last one, without its own.
+    /// Those since the last action that has any, without its own.
     pub(super) since: Period,
+    /// Whether the next window begins that period anew.
+    since_is_over: bool,
     pub(super) refused: BTreeMap<String, u64>,
     pub(super) steps: Vec<StepLine>,
     /// The policy that last set a sampling rate, and its reason.
@@ -171,9 +173,11 @@ impl Diary {
         if self.first_action_s.is_none() {
             self.before.add(window, is_counted);
         } else if self.acted {
-            self.acted = false;
-            self.since = Period::default();
+            (self.acted, self.since_is_over) = (false, true);
         } else {
+            if std::mem::take(&mut self.since_is_over) {
+                self.since = Period::default();
+            }
             self.since.add(window, is_counted);
         }
     }
@@ -363,6 +367,21 @@ mod tests {
         window.traffic.clone_from(&app.traffic);
         window.apps.push(app);
         window
+    }
+
+    /// The last action may come just before the end.
+    #[test]
+    fn the_period_after_the_last_action_is_that_of_the_one_before_while_it_has_no_window() {
+        let mut diary = Diary { first_action_s: Some(0.0), ..Diary::default() };
+        let windows = |diary: &mut Diary, count: usize| {
+            (0..count).for_each(|_| diary.take_in(&jam()));
+            diary.since.seconds
+        };
+        diary.acted = true;
+        assert!((windows(&mut diary, 3) - 2.0).abs() < 1e-9, "without the action's own window");
+        diary.acted = true;
+        assert!((windows(&mut diary, 1) - 2.0).abs() < 1e-9, "the action's own window");
+        assert!((windows(&mut diary, 1) - 1.0).abs() < 1e-9);
     }
 
     #[test]
