@@ -38,7 +38,7 @@ impl Station {
             Ok(false) => {}
             Ok(true) => tracing::warn!("the control socket had been removed and was made again"),
             Err(error) => {
-                self.note(format!("the control socket was removed: {}", terminal::told(&error)))
+                self.note(format!("the control socket was removed: {}", terminal::told(&error)));
             }
         }
         self.tell_service_manager();
@@ -192,7 +192,7 @@ impl Station {
         match trees.remove(root) {
             Ok(restored) => tracing::info!(pid = root.0, why, ?restored, "no longer managed"),
             Err(error) => {
-                self.note(format!("process {root}: its ledger stays: {}", terminal::told(&error)))
+                self.note(format!("process {root}: its ledger stays: {}", terminal::told(&error)));
             }
         }
     }
