@@ -47,21 +47,14 @@ impl Candidate {
 
 /// Threads of steps, and those that they were to change places with.
 fn partners(refused: &[Refused]) -> BTreeSet<Tid> {
-    let of = |one: &Refused| [thread_of(&one.proposal), one.proposal.reason.exchanged_with()];
+    let of = |one: &Refused| [one.proposal.action.tid(), one.proposal.reason.exchanged_with()];
     refused.iter().flat_map(of).flatten().collect()
 }
 
 /// Whether a step is the other half of an exchange with one of these threads.
 fn has_partner(step: &Proposal, threads: &BTreeSet<Tid>) -> bool {
-    let either = [thread_of(step), step.reason.exchanged_with()];
+    let either = [step.action.tid(), step.reason.exchanged_with()];
     either.into_iter().flatten().any(|tid| threads.contains(&tid))
-}
-
-fn thread_of(step: &Proposal) -> Option<Tid> {
-    match step.action {
-        Action::SetAffinity { tid, .. } => Some(tid),
-        _ => None,
-    }
 }
 
 /// Returns proposals as candidates, in the order of their first steps. Also returns the steps that
@@ -121,7 +114,7 @@ impl Together {
         let mut first: BTreeMap<Key, usize> = BTreeMap::new();
         let mut of_thread: BTreeMap<(&str, Tid), usize> = BTreeMap::new();
         for (index, step) in proposals.iter().enumerate().filter(|(_, step)| !is_free(step)) {
-            if let Action::SetAffinity { tid, .. } = step.action {
+            if let Some(tid) = step.action.tid() {
                 of_thread.insert((step.policy, tid), index);
             }
             let other = *first.entry(key(step)).or_insert(index);
@@ -242,7 +235,7 @@ mod tests {
     /// many are.
     fn left(steps: Vec<Proposal>, threads: &[u32], refusal: Refusal) -> (Vec<u32>, usize) {
         let (mut found, _) = candidates(steps);
-        let permits = |step: Proposal| match thread_of(&step) {
+        let permits = |step: Proposal| match step.action.tid() {
             Some(Tid(tid)) if threads.contains(&tid) => {
                 let refused = Vec::from([Refused { proposal: step, refusal }]);
                 Permitted { step: None, refused }
@@ -250,7 +243,7 @@ mod tests {
             _ => Permitted::all(step),
         };
         let (left, refused) = found.remove(0).permitted(&permits);
-        let tids = left.steps.iter().filter_map(thread_of).map(|Tid(tid)| tid);
+        let tids = left.steps.iter().filter_map(|step| step.action.tid()).map(|Tid(tid)| tid);
         (tids.collect(), refused.len())
     }
 

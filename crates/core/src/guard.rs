@@ -97,9 +97,7 @@ struct Verdicts {
 
 impl Verdicts {
     fn refuse(&mut self, proposal: Proposal, refusal: Refusal) {
-        if let Action::SetAffinity { tid, .. } = proposal.action {
-            self.stayed_threads.insert(tid);
-        }
+        self.stayed_threads.extend(proposal.action.tid());
         self.refused.push(Refused { proposal, refusal });
     }
 }

@@ -341,6 +341,15 @@ impl Action {
         }
     }
 
+    /// The thread whose mask is set; `None` for all that is no mask.
+    #[must_use]
+    pub fn tid(&self) -> Option<Tid> {
+        match self {
+            Self::SetAffinity { tid, .. } => Some(*tid),
+            _ => None,
+        }
+    }
+
     /// Its kind.
     #[must_use]
     pub fn kind(&self) -> Kind {

@@ -25,11 +25,7 @@ pub(crate) fn keep_on_node(
     topology: &Topology,
     is_left_alone: impl Fn(Pid) -> bool,
 ) {
-    let thread_of = |one: &Proposal| match one.action {
-        Action::SetAffinity { tid, .. } => Some(tid),
-        _ => None,
-    };
-    let going: BTreeSet<Tid> = undo.iter().filter_map(thread_of).collect();
+    let going: BTreeSet<Tid> = undo.iter().filter_map(|one| one.action.tid()).collect();
     let stays = |thread: &&Thread| thread.is_running() && !going.contains(&thread.tid);
     let mut busy: Vec<usize> = vec![0; topology.node_count()];
     for thread in model.threads.iter().filter(stays) {

@@ -10,21 +10,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 /// The other half of each exchange, by thread.
 pub(super) fn exchanges(proposals: &[Proposal]) -> BTreeMap<Tid, Proposal> {
-    let of = |proposal: &'_ Proposal| match proposal.action {
-        Action::SetAffinity { tid, .. } => Some(tid),
-        _ => None,
-    };
-    let places: BTreeMap<Tid, usize> =
-        proposals.iter().enumerate().filter_map(|(place, one)| Some((of(one)?, place))).collect();
+    let place_of = |(place, one): (usize, &Proposal)| Some((one.action.tid()?, place));
+    let places: BTreeMap<Tid, usize> = proposals.iter().enumerate().filter_map(place_of).collect();
     let mut exchanges = BTreeMap::new();
     for partner in proposals {
-        let (Action::SetAffinity { tid, .. }, Some(mover)) =
-            (&partner.action, partner.reason.exchanged_with())
-        else {
-            continue;
-        };
+        let both = partner.action.tid().zip(partner.reason.exchanged_with());
+        let Some((tid, mover)) = both else { continue };
         if let Some(place) = places.get(&mover) {
-            exchanges.insert(*tid, proposals[*place].clone());
+            exchanges.insert(tid, proposals[*place].clone());
             exchanges.insert(mover, partner.clone());
         }
     }
