@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rondpoint_core::observation::Samples;
 
+use super::cpu_ring::send_to;
 use super::sampler::MAX_SAMPLES;
 use super::subject::Subject;
 use super::translation::Translation;
@@ -21,7 +22,6 @@ use crate::perf::ring::Ring;
 use crate::perf::sample::{Layout, Origin};
 use crate::perf::spe::Operations;
 use crate::syscall::memory::{AuxMemory, page_bytes};
-use crate::syscall::perf::set_output;
 
 /// Bytes of a CPU's buffer: some thousand operations of 40 to 60 bytes. Half of it wakes us.
 const AUX_BYTES: usize = 256 * 1024;
@@ -76,14 +76,13 @@ impl Buffer {
     ) -> Result<Option<Self>, LinuxError> {
         let events = subject.open(event, cpu)?;
         let Some(first) = events.first() else { return Ok(None) };
-        let failed =
-            |call, source| LinuxError::Call { call, attempted: event.name.clone(), source };
         let area = Area::map(first.as_fd(), Layout::of(&first.attr));
-        let area = area.map_err(|source| failed("mmap", source))?;
-        for other in &events[1..] {
-            set_output(other.as_fd(), first.as_fd())
-                .map_err(|source| failed("ioctl(PERF_EVENT_IOC_SET_OUTPUT)", source))?;
-        }
+        let area = area.map_err(|source| LinuxError::Call {
+            call: "mmap",
+            attempted: event.name.clone(),
+            source,
+        })?;
+        send_to(&events[1..], first, event)?;
         Ok(Some(Self { area, events, waker: 0 }))
     }
 

@@ -90,14 +90,25 @@ pub(super) fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<Cp
         source: gone(),
     })?;
     let ring = map_ring(first)?;
-    for other in &owners[1..] {
-        set_output(other.as_fd(), first.as_fd()).map_err(|source| LinuxError::Call {
-            call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
-            attempted: event.name.clone(),
-            source,
-        })?;
-    }
+    send_to(&owners[1..], first, event)?;
     Ok(CpuRing { ring, owners, waker: 0, events: Vec::new() })
+}
+
+/// Sends the records of these `opened` ones of an event to the ring of `owner`.
+///
+/// # Errors
+/// The kernel refuses it.
+pub(super) fn send_to(
+    opened: &[OpenEvent],
+    owner: &OpenEvent,
+    event: &Event,
+) -> Result<(), LinuxError> {
+    let send = |one: &OpenEvent| set_output(one.as_fd(), owner.as_fd());
+    opened.iter().try_for_each(send).map_err(|source| LinuxError::Call {
+        call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
+        attempted: event.name.clone(),
+        source,
+    })
 }
 
 /// The largest ring that may be locked.

@@ -13,7 +13,7 @@ use rondpoint_core::observation::{AddressSample, Samples};
 use rondpoint_core::{Pid, Tid, Topology};
 
 use super::buffer::{self, Buffer};
-use super::cpu_ring::{CpuRing, FIELDS, faults, open_ring, owner, sampling, slower};
+use super::cpu_ring::{CpuRing, FIELDS, faults, open_ring, owner, sampling, send_to, slower};
 use super::subject::Subject;
 use super::translation::Translation;
 use crate::LinuxError;
@@ -22,7 +22,6 @@ use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
 use crate::perf::record::{Mode, Record, RecordError, Records};
 use crate::perf::sample::{Layout, Sample};
-use crate::syscall::perf::set_output;
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
 
@@ -199,13 +198,7 @@ impl Sampler {
         let opened: Vec<_> = (0..self.rings.len()).map(open).collect::<Result<_, _>>()?;
         for (ring, events) in self.rings.iter_mut().zip(opened) {
             let Some(owner) = ring.owners.first() else { continue };
-            for open in &events {
-                set_output(open.as_fd(), owner.as_fd()).map_err(|source| LinuxError::Call {
-                    call: "ioctl(PERF_EVENT_IOC_SET_OUTPUT)",
-                    attempted: event.name.clone(),
-                    source,
-                })?;
-            }
+            send_to(&events, owner, event)?;
             ring.events.extend(events);
         }
         Ok(())
