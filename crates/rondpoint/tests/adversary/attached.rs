@@ -10,6 +10,7 @@ use rondpoint_linux::syscall::process::kill;
 
 use crate::harness::Test;
 use crate::ledgers;
+use crate::patience::comes;
 use crate::worker::Worker;
 
 pub(crate) const TESTS: &[Test] = &[
@@ -20,25 +21,13 @@ pub(crate) const TESTS: &[Test] = &[
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether something comes to hold while we have patience.
-fn comes(mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if holds() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
-}
-
 /// A program that no manager has.
 fn program(folder: &Path) -> (Child, Worker) {
     let ready = folder.join("ready");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     let child = command.arg("as-worker").arg(&ready).stdin(Stdio::null()).spawn();
     let worker = Worker::named_in(ready);
-    assert!(comes(|| worker.is_ready()), "the program does not begin");
+    assert!(comes(PATIENCE, || worker.is_ready()), "the program does not begin");
     (child.expect("it starts"), worker)
 }
 
@@ -55,7 +44,7 @@ fn a_signal_undoes(own: &CpuSet) {
     let (mut child, worker) = program(folder.path());
     for signal in [libc::SIGSYS, libc::SIGABRT, libc::SIGTERM] {
         let mut manager = attach(worker.pid(), "", Stdio::inherit());
-        assert!(comes(|| worker.narrow_threads(own) > 1), "it gives no mask");
+        assert!(comes(PATIENCE, || worker.narrow_threads(own) > 1), "it gives no mask");
         kill(manager.id() as i32, signal).expect("ours");
         let status = manager.wait().expect("ours");
         assert_eq!(status.code(), Some(0), "signal {signal}: {status:?}");
@@ -86,7 +75,7 @@ fn few_descriptors(own: &CpuSet) {
             let is_idle = descriptors < ENOUGH_DESCRIPTORS && began.elapsed() > A_WHILE;
             ended || acted || is_idle && !ledgers().is_empty()
         };
-        assert!(comes(begins), "{descriptors} descriptors: it does not begin");
+        assert!(comes(PATIENCE, begins), "{descriptors} descriptors: it does not begin");
         if !ended {
             kill(manager.id() as i32, libc::SIGTERM).expect("ours");
         }

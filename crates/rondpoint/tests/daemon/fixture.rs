@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rondpoint_linux::syscall::process::kill;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -15,24 +15,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::executable::install;
+use crate::patience::comes;
 use crate::worker::Worker;
 
 const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
 /// Long enough for a machine that does ten other things.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Whether something comes to hold while we have patience.
-fn comes(holds: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        if holds() {
-            return true;
-        }
-        std::thread::yield_now();
-    }
-    false
-}
 
 /// A folder that other users may pass through.
 pub(crate) fn folder() -> Rc<TempDir> {
@@ -71,7 +60,7 @@ impl Program {
         command.arg("as-worker").arg(&ready).stdin(Stdio::null());
         let child = command.spawn().expect("it starts");
         let worker = Worker::named_in(ready);
-        assert!(comes(|| worker.is_ready()), "the program does not begin");
+        assert!(comes(PATIENCE, || worker.is_ready()), "the program does not begin");
         Self { child, worker, _folder: folder }
     }
 
@@ -163,7 +152,7 @@ impl Daemon {
 
     /// Waits until something holds.
     pub(crate) fn wait_for(&self, what: &str, holds: impl Fn() -> bool) {
-        if !comes(holds) {
+        if !comes(PATIENCE, holds) {
             let status = self.ask(&["status", "--json"]);
             panic!("no sign of {what}; its log:\n{}\nits state:\n{status:?}", self.log());
         }

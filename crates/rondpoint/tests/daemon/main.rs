@@ -10,6 +10,8 @@ mod executable;
 mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "../harness/patience.rs"]
+mod patience;
 #[path = "../adversary/worker.rs"]
 mod worker;
 
