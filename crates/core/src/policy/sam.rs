@@ -26,7 +26,7 @@ mod remote;
 mod thresholds;
 mod view;
 
-pub use away::{Away, Marks, Memory};
+pub use away::{Away, Marking, Marks};
 pub use consolidate::{Consolidated, Flags, SocketSums, consolidate};
 pub use decide::{Destination, Move, Phase, Situation, decide, decide_for_others};
 pub use history::{History, STEADY_ABOVE};
@@ -51,7 +51,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Its line in the table of policies.
+/// SAM's entry in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "sam",
     about: "threads: coherence traffic, remote memory and socket bandwidth",
@@ -64,7 +64,7 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: None,
 };
 
-/// State of the policy.
+/// SAM with its state across intervals.
 #[derive(Debug, Clone)]
 pub struct Sam {
     preset: Preset,
@@ -73,22 +73,24 @@ pub struct Sam {
     apps: Apps,
     state: Consolidated,
     assigned: Assignments,
-    /// Intervals until threads that ended are looked for.
+    /// Intervals until the marks and masks of ended threads are next dropped.
     forget_in: u32,
 }
 
-/// Ten times a second [SAM-slides].
+/// Length of an interval: ten decisions a second [SAM-slides].
 const PERIOD: Nanos = Nanos::from_millis(100);
-/// Intervals between two searches for ended threads: a search looks at all threads of the model.
+/// Intervals between two searches for ended threads. Each search visits all threads of the model
+/// (our choice: every 6.4 s).
 const FORGET_EVERY: u32 = 64;
 
-/// Misses per second that the memory of a socket bears on this machine.
+/// Last-level cache misses per second above which a socket's memory counts as saturated on this
+/// machine.
 pub(super) fn memory_limit_per_s(topology: &Topology) -> f64 {
     Basis::Published.for_topology(topology).memory_socket
 }
 
 impl Sam {
-    /// A policy that has seen nothing yet.
+    /// A policy of this preset without observations.
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self {
@@ -102,7 +104,7 @@ impl Sam {
         }
     }
 
-    /// Forgets threads and processes that ended, from time to time.
+    /// Drops the state of threads and processes that ended, every [`FORGET_EVERY`] intervals.
     fn forget(&mut self, model: &Model) {
         self.forget_in -= 1;
         if self.forget_in > 0 {
@@ -116,13 +118,13 @@ impl Sam {
 }
 
 impl Sam {
-    /// Values for this machine.
+    /// The preset's thresholds for this machine.
     pub(super) fn thresholds(&self, topology: &Topology) -> Thresholds {
         self.preset.basis.for_topology(topology)
     }
 
-    /// Looks at the machine and gives what it sees to `then`, with the thresholds and the
-    /// applications' statistics.
+    /// Updates the state with one interval. Calls `then` with the consolidated view, the
+    /// applications' histories and the masks requested last, and returns its result.
     fn interval<T>(
         &mut self,
         model: &Model,
@@ -133,7 +135,7 @@ impl Sam {
         let sockets = Sockets::new(topology);
         let (uses, threads) =
             observe::uses(model, topology, &sockets, &self.latest.observe(model, topology));
-        let thresholds = self.preset.basis.for_topology(topology);
+        let thresholds = self.thresholds(topology);
         self.marks.pass(model.elapsed);
         consolidate(
             &sockets.layout,
@@ -186,8 +188,8 @@ impl Policy for Sam {
         PERIOD
     }
 
-    /// Its two rounds of counters are over. The effect of one interval shows in the next (our
-    /// choice).
+    /// Five intervals (our choice): the two rounds of counters take two, and the effect of a move
+    /// shows in the next ones.
     fn settles_within(&self) -> Nanos {
         Nanos(5 * self.period().0)
     }

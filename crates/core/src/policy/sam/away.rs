@@ -11,25 +11,30 @@ use crate::{IndexSet, Nanos, Tid};
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
 
-/// Intervals of [`PERIOD`] with few remote accesses after which a mark is cleared [inferred: the
-/// length of SAM-MPH's history].
+/// Intervals of [`PERIOD`] at or below the threshold of remote accesses after which a mark is
+/// cleared [inferred: the length of SAM-MPH's history].
 const QUIET_INTERVALS: u8 = 16;
 
-/// How marks are made and lost.
+/// The rule by which marks are set and cleared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
-    /// As published: the first socket on which the thread was seen remote, for ever.
+pub enum Marking {
+    /// A mark names the first socket on which the thread was seen remote and is never cleared
+    /// [author code].
     Sticky,
-    /// By page distribution or exclusion, cleared after 16 quiet intervals.
+    /// A mark names the home from the page distribution, or the sockets excluded so far. It is
+    /// cleared after 16 quiet intervals (inferred).
     Forgetting,
 }
 
-/// The mark of one thread.
+/// The mark of one thread that was seen away from its data.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Away {
+    /// Sockets on which the thread had many remote accesses.
     seen_remote_on: IndexSet,
+    /// The socket of its pages, where the page distribution names one.
     home: Option<usize>,
-    quiet: u8,
+    /// Intervals in a row without many remote accesses.
+    quiet_intervals: u8,
 }
 
 impl Away {
@@ -37,7 +42,7 @@ impl Away {
         Self { seen_remote_on: [socket].into_iter().collect(), ..Self::default() }
     }
 
-    /// Whether the thread's data would be remote from this socket, as far as is known.
+    /// Whether the thread's data is remote from this socket, as far as is known.
     #[must_use]
     pub fn is_remote_on(&self, socket: usize) -> bool {
         match self.home {
@@ -46,12 +51,12 @@ impl Away {
         }
     }
 
-    /// Whether it had many remote accesses on this socket.
+    /// Whether the thread had many remote accesses on this socket.
     pub(super) fn was_seen_remote_on(&self, socket: usize) -> bool {
         self.seen_remote_on.contains(socket)
     }
 
-    /// The home, where the pages told it.
+    /// The socket of the thread's pages; `None` where the page distribution names none.
     #[must_use]
     pub fn home(&self) -> Option<usize> {
         self.home
@@ -76,39 +81,41 @@ impl Marks {
         self.marks.values()
     }
 
-    /// Whether the thread is marked and this socket is away from its data.
+    /// Whether the thread is marked and its data is remote from this socket.
     #[must_use]
     pub fn is_remote_on(&self, tid: Tid, socket: usize) -> bool {
         self.get(tid).is_some_and(|away| away.is_remote_on(socket))
     }
 
-    /// Counts an interval of `elapsed` as all the intervals of [`PERIOD`] that it is as long as.
-    /// Call it before the interval's threads are taken in.
+    /// Counts an interval of `elapsed` as that many intervals of [`PERIOD`]. Call it before
+    /// [`Self::observe`] for the interval's threads.
     pub(super) fn pass(&mut self, elapsed: Nanos) {
         let more = (elapsed.0 / PERIOD.0).saturating_sub(1).min(u64::from(QUIET_INTERVALS)) as u8;
-        self.marks.values_mut().for_each(|away| away.quiet = away.quiet.saturating_add(more));
+        for away in self.marks.values_mut() {
+            away.quiet_intervals = away.quiet_intervals.saturating_add(more);
+        }
     }
 
-    /// Takes in one interval of a thread on a socket; `is_remote` = above the threshold of remote
-    /// accesses. Gives its mark.
+    /// Updates the mark of a thread that ran on `socket` for one interval and returns it.
+    /// `is_remote`: its remote accesses were above the threshold.
     pub fn observe(
         &mut self,
-        memory: Memory,
+        marking: Marking,
         tid: Tid,
         socket: usize,
         is_remote: bool,
         home: DataHome,
     ) -> Option<&Away> {
-        match memory {
-            Memory::Sticky if is_remote => {
+        match marking {
+            Marking::Sticky if is_remote => {
                 Some(self.marks.entry(tid).or_insert_with(|| Away::seen_on(socket)))
             }
-            Memory::Sticky => self.marks.get(&tid),
-            Memory::Forgetting => self.observe_forgetting(tid, socket, is_remote, home),
+            Marking::Sticky => self.marks.get(&tid),
+            Marking::Forgetting => self.observe_forgetting(tid, socket, is_remote, home),
         }
     }
 
-    /// Applies the knowledge about a thread's data to other sockets, because its memory moves there
+    /// Renames the sockets of a thread's mark by `image`, because its memory moves to other nodes
     /// with it.
     pub(super) fn relabel(&mut self, tid: Tid, image: impl Fn(usize) -> usize) {
         if let Some(away) = self.marks.get_mut(&tid) {
@@ -129,26 +136,27 @@ impl Marks {
         is_remote: bool,
         home: DataHome,
     ) -> Option<&Away> {
-        // Remote accesses although the data is here, or everywhere: no move of the thread helps.
+        // The data is here or everywhere, so no move of the thread makes its accesses local.
         let is_helpless = home == DataHome::Scattered || home == DataHome::Socket(socket);
         if !is_remote || is_helpless {
-            return self.quiet(tid, home);
+            return self.observe_quiet(tid, home);
         }
         let away = self.marks.entry(tid).or_default();
-        away.quiet = 0;
+        away.quiet_intervals = 0;
         away.home = if let DataHome::Socket(home) = home { Some(home) } else { None };
         away.seen_remote_on.insert(socket);
         Some(away)
     }
 
-    fn quiet(&mut self, tid: Tid, home: DataHome) -> Option<&Away> {
+    /// Counts a quiet interval. Clears the mark after enough of them, or if the pages moved or are
+    /// scattered.
+    fn observe_quiet(&mut self, tid: Tid, home: DataHome) -> Option<&Away> {
         let Entry::Occupied(mut mark) = self.marks.entry(tid) else { return None };
         let away = mark.get_mut();
-        away.quiet = away.quiet.saturating_add(1);
-        // Forgets the old place: the pages moved.
+        away.quiet_intervals = away.quiet_intervals.saturating_add(1);
         let is_moved =
             matches!((away.home, home), (Some(old), DataHome::Socket(new)) if old != new);
-        if away.quiet >= QUIET_INTERVALS || is_moved || home == DataHome::Scattered {
+        if away.quiet_intervals >= QUIET_INTERVALS || is_moved || home == DataHome::Scattered {
             mark.remove();
             return None;
         }
@@ -165,10 +173,10 @@ mod tests {
     #[test]
     fn the_published_mark_is_the_first_socket_and_stays() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Sticky, T, 0, true, DataHome::Socket(1));
-        marks.observe(Memory::Sticky, T, 1, true, DataHome::Unknown);
+        marks.observe(Marking::Sticky, T, 0, true, DataHome::Socket(1));
+        marks.observe(Marking::Sticky, T, 1, true, DataHome::Unknown);
         for _ in 0..100 {
-            marks.observe(Memory::Sticky, T, 1, false, DataHome::Unknown);
+            marks.observe(Marking::Sticky, T, 1, false, DataHome::Unknown);
         }
         assert!(marks.is_remote_on(T, 0) && !marks.is_remote_on(T, 1));
     }
@@ -176,17 +184,17 @@ mod tests {
     #[test]
     fn sixteen_quiet_intervals_clear_a_mark_and_noise_starts_anew() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
         for _ in 0..15 {
-            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+            marks.observe(Marking::Forgetting, T, 1, false, DataHome::Unknown);
         }
         assert!(marks.is_remote_on(T, 0));
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
         for _ in 0..15 {
-            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+            marks.observe(Marking::Forgetting, T, 1, false, DataHome::Unknown);
         }
         assert!(marks.is_remote_on(T, 0));
-        marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 1, false, DataHome::Unknown);
         assert_eq!(marks.get(T), None);
     }
 
@@ -194,22 +202,22 @@ mod tests {
     fn one_long_quiet_interval_clears_a_mark_as_sixteen_short_ones_do() {
         let mut marks = Marks::default();
         for (intervals, is_kept) in [(15, true), (16, false), (1_000_000, false)] {
-            marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+            marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
             marks.pass(Nanos(intervals * PERIOD.0));
-            marks.observe(Memory::Forgetting, T, 1, false, DataHome::Unknown);
+            marks.observe(Marking::Forgetting, T, 1, false, DataHome::Unknown);
             assert_eq!(marks.get(T).is_some(), is_kept, "{intervals} intervals");
         }
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
         marks.pass(Nanos(1_000_000 * PERIOD.0));
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
         assert!(marks.is_remote_on(T, 0), "it was remote all the time");
     }
 
     #[test]
     fn without_a_page_distribution_sockets_are_excluded_one_by_one() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
-        marks.observe(Memory::Forgetting, T, 2, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 2, true, DataHome::Unknown);
         let remote = [0, 1, 2, 3].map(|socket| marks.is_remote_on(T, socket));
         assert_eq!(remote, [true, false, true, false]);
     }
@@ -217,20 +225,20 @@ mod tests {
     #[test]
     fn pages_tell_the_home_and_moved_pages_clear_the_mark() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Socket(3));
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Socket(3));
         let remote = [0, 1, 2, 3].map(|socket| marks.is_remote_on(T, socket));
         assert_eq!(remote, [true, true, true, false]);
-        marks.observe(Memory::Forgetting, T, 0, false, DataHome::Socket(0));
+        marks.observe(Marking::Forgetting, T, 0, false, DataHome::Socket(0));
         assert_eq!(marks.get(T), None);
     }
 
     #[test]
     fn a_mark_goes_with_the_memory() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
         marks.relabel(T, |socket| [2, 1, 0][socket]);
         assert_eq!([0, 1, 2].map(|socket| marks.is_remote_on(T, socket)), [false, false, true]);
-        marks.observe(Memory::Forgetting, T, 2, true, DataHome::Socket(1));
+        marks.observe(Marking::Forgetting, T, 2, true, DataHome::Socket(1));
         marks.relabel(T, |socket| [1, 2, 0][socket]);
         assert_eq!([0, 1, 2].map(|socket| marks.is_remote_on(T, socket)), [true, true, false]);
     }
@@ -238,10 +246,10 @@ mod tests {
     #[test]
     fn a_thread_with_scattered_data_is_never_away() {
         let mut marks = Marks::default();
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Scattered);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Scattered);
         assert_eq!(marks.get(T), None);
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Unknown);
-        marks.observe(Memory::Forgetting, T, 0, true, DataHome::Scattered);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Unknown);
+        marks.observe(Marking::Forgetting, T, 0, true, DataHome::Scattered);
         assert_eq!(marks.get(T), None);
     }
 }

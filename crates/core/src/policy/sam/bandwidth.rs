@@ -5,7 +5,8 @@ use super::preset::Spread;
 use super::view::{DataHome, Running};
 use alloc::vec::Vec;
 
-/// Spreads memory-bound threads that neither share data nor know where their data is.
+/// Moves memory-bound threads from saturated sockets to the others. Threads that share data, that
+/// are marked or, with the preset, that are at home stay.
 pub(super) fn spread(board: &mut Board<'_>) {
     let situation = board.situation;
     let mut counts: Vec<usize> =
@@ -27,7 +28,8 @@ pub(super) fn spread(board: &mut Board<'_>) {
     }
 }
 
-/// How many threads may leave for `target`.
+/// Memory-bound threads that may move from `source` to `target`. `counts`: memory-bound threads by
+/// socket.
 fn leaving(board: &Board<'_>, source: usize, target: usize, counts: &[usize]) -> usize {
     let situation = board.situation;
     let is_saturated = situation.state.is_saturated(target, situation.thresholds);
@@ -39,13 +41,15 @@ fn leaving(board: &Board<'_>, source: usize, target: usize, counts: &[usize]) ->
     }
 }
 
-/// Moves up to `leaving` threads; says how many it moved.
+/// Moves up to `leaving` threads to idle CPUs of `target` or in exchange for CPU-bound threads.
+/// Returns the number moved.
 fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) -> usize {
     let spares_home = board.situation.preset.bandwidth_spares_home;
     let may_leave = |&(cpu, running): &(usize, &Running)| {
         let flags = board.flags(cpu);
         let is_home = spares_home
-            && (running.home == DataHome::Socket(source) || running.half == Some(source));
+            && (running.home == DataHome::Socket(source)
+                || running.majority_socket == Some(source));
         flags.memory && !flags.sharing && !flags.marked && !is_home
     };
     let threads: Vec<(usize, &Running)> = board.movable(source).filter(may_leave).collect();
@@ -56,8 +60,8 @@ fn relieve(board: &mut Board<'_>, source: usize, target: usize, leaving: usize) 
         }
         let idle = board.idle(target, running, |_| true).map(|to| (to, Destination::Idle));
         let exchange = || {
-            // The author's code looks for the partner on the source socket (an index slip), where
-            // an exchange changes nothing.
+            // Unlike the author's code. It looks for the partner on the source socket (an index
+            // slip), where an exchange changes nothing.
             board
                 .partner(target, from, running, |flags, _| flags.is_cpu_bound())
                 .map(|to| (to, Destination::CpuBound))

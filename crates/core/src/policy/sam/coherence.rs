@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 /// Threads that are assumed to share data: those of one process, or all threads of unknown process.
 type Group = Option<Pid>;
 
-/// Gathers; true if the interval ends here because a memory-bound thread had to give way.
+/// Moves coherent threads together. Returns true if one took the place of a memory-bound thread:
+/// the interval then ends here.
 pub(super) fn gather(board: &mut Board<'_>) -> bool {
     let situation = board.situation;
     let coherent: Vec<usize> = board
@@ -25,7 +26,8 @@ pub(super) fn gather(board: &mut Board<'_>) -> bool {
     board.moves.iter().any(|chosen| chosen.destination == Destination::MemoryBound)
 }
 
-/// The published rule: each flagged socket pulls all coherent threads of the next flagged one.
+/// The rule of the author code: each flagged socket pulls all coherent threads of the next flagged
+/// one.
 fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
     for pair in coherent.windows(2) {
         let &[target, source] = pair else { continue };
@@ -34,10 +36,10 @@ fn all_to_lower(board: &mut Board<'_>, coherent: &[usize]) {
     }
 }
 
-/// Ours: each process with coherent threads on both sockets of a pair, in the direction that costs
-/// less.
+/// Our rule: each process with coherent threads on both sockets of a pair moves to the socket that
+/// costs less.
 fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
-    // Sockets to which a process came in this interval: it does not leave them again.
+    // Sockets that a process joined in this interval. It does not leave them again in it.
     let mut occupied: Vec<(usize, Group)> = Vec::new();
     for (place, &first) in coherent.iter().enumerate() {
         let Some((second, groups)) = coherent[place + 1..].iter().find_map(|&second| {
@@ -51,9 +53,12 @@ fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
             let to_first = Pull::plan(board, second, first, of_group);
             let to_second = Pull::plan(board, first, second, of_group);
             let must_stay = |socket| occupied.contains(&(socket, group));
-            let onwards = must_stay(second) || to_second.cost() < to_first.cost();
-            let (pull, target) =
-                if onwards && !must_stay(first) { (to_second, second) } else { (to_first, first) };
+            let prefers_second = must_stay(second) || to_second.cost() < to_first.cost();
+            let (pull, target) = if prefers_second && !must_stay(first) {
+                (to_second, second)
+            } else {
+                (to_first, first)
+            };
             if !pull.moves.is_empty() {
                 occupied.push((target, group));
             }
@@ -62,12 +67,7 @@ fn processes_to_cheaper(board: &mut Board<'_>, coherent: &[usize]) {
     }
 }
 
-/// A coherent thread that may move.
-fn is_candidate(board: &Board<'_>, cpu: usize) -> bool {
-    board.flags(cpu).coherence
-}
-
-/// Groups with coherent threads on both sockets.
+/// Groups with coherent, movable threads on both sockets.
 fn common_groups(board: &Board<'_>, one: usize, other: usize) -> Vec<Group> {
     let mut here = groups(board, one);
     let there = groups(board, other);
@@ -76,7 +76,7 @@ fn common_groups(board: &Board<'_>, one: usize, other: usize) -> Vec<Group> {
 }
 
 fn groups(board: &Board<'_>, socket: usize) -> Vec<Group> {
-    let is_coherent = |(cpu, _): &(usize, &Running)| is_candidate(board, *cpu);
+    let is_coherent = |(cpu, _): &(usize, &Running)| board.flags(*cpu).coherence;
     let mut groups: Vec<Group> =
         board.movable(socket).filter(is_coherent).map(|(_, running)| running.pid).collect();
     groups.sort_unstable();
@@ -84,7 +84,7 @@ fn groups(board: &Board<'_>, socket: usize) -> Vec<Group> {
     groups
 }
 
-/// The coherent threads of a group on one socket with their destinations on another.
+/// A planned move of a group's coherent threads from one socket to another.
 struct Pull {
     moves: Vec<Move>,
     without_destination: usize,
@@ -99,13 +99,13 @@ impl Pull {
     ) -> Self {
         let candidates: Vec<(usize, &Running)> = board
             .movable(source)
-            .filter(|&(cpu, running)| is_candidate(board, cpu) && of_group(running))
+            .filter(|&(cpu, running)| board.flags(cpu).coherence && of_group(running))
             .collect();
         let mut pull = Self { moves: Vec::with_capacity(candidates.len()), without_destination: 0 };
         for (from, running) in candidates {
             match destination(board, from, running, source, target) {
                 Some((to, destination)) => {
-                    // Taken while the plan is made, so that no two threads get one destination.
+                    // Reserved while the plan is made, so that no two threads get one destination.
                     board.taken[to] = true;
                     pull.moves.push(Move { phase: Phase::Coherence, from, to, destination });
                 }
@@ -118,7 +118,8 @@ impl Pull {
         pull
     }
 
-    /// Threads left apart, then compromises, exchanges and moves.
+    /// The cost of this plan, to compare in this order: threads without a destination, exchanges
+    /// with memory-bound threads, all exchanges, moves.
     fn cost(&self) -> (usize, usize, usize, usize) {
         let count = |wanted: fn(Destination) -> bool| {
             self.moves.iter().filter(|m| wanted(m.destination)).count()
@@ -133,8 +134,9 @@ impl Pull {
     }
 }
 
-/// An idle CPU, else a CPU-bound thread, else a memory-bound one; never a thread that shares data
-/// where it is.
+/// The destination of one thread on `target`: an idle CPU, else the place of a CPU-bound thread.
+/// Else the place of a thread that goes home by it (with the preset), or of a memory-bound one.
+/// Threads that share data stay.
 fn destination(
     board: &Board<'_>,
     from: usize,

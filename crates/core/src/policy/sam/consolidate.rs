@@ -7,27 +7,27 @@ use super::thresholds::Thresholds;
 use super::view::{DataHome, Layout, Running, Use};
 use alloc::vec::Vec;
 
-/// Counters of one CPU and the thread on it.
+/// The problems of the thread on one CPU: its rates compared with the thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags {
     /// A managed thread runs here.
     pub active: bool,
-    /// It exchanges data with another socket.
+    /// The thread exchanges data with another socket (COH).
     pub coherence: bool,
-    /// It exchanges data inside its socket.
+    /// The thread exchanges data inside its socket (SNP).
     pub sharing: bool,
-    /// It uses much memory bandwidth.
+    /// The thread is memory-bound (MEM).
     pub memory: bool,
-    /// It is marked, and this socket is away from its data.
+    /// The thread is marked, and its data is remote from this socket.
     pub remote: bool,
-    /// It is marked, here or elsewhere.
+    /// The thread is marked: on some socket its data is remote.
     pub marked: bool,
-    /// It may have any of them: not all was counted.
+    /// A rate of the thread is missing, so a flag that is not set may be wrong.
     pub uncounted: bool,
 }
 
 impl Flags {
-    /// A thread without any of the problems: it may run anywhere.
+    /// Whether the thread is known to have none of the problems COH, SNP and MEM.
     #[must_use]
     pub fn is_cpu_bound(self) -> bool {
         self.active && !self.uncounted && !self.coherence && !self.sharing && !self.memory
@@ -39,11 +39,11 @@ impl Flags {
 pub struct SocketSums {
     /// Inter-socket coherence, events per second.
     pub coherence: f64,
-    /// Coherence inside, events per second.
+    /// Coherence inside the socket, events per second.
     pub sharing: f64,
-    /// Memory accesses per second.
+    /// Last-level cache misses per second.
     pub memory: f64,
-    /// Managed threads running.
+    /// Running managed threads.
     pub active: usize,
     /// Threads above the memory threshold.
     pub memory_threads: usize,
@@ -54,34 +54,35 @@ pub struct SocketSums {
 /// The state of the machine in one interval.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Consolidated {
-    /// By CPU.
+    /// Flags by CPU.
     pub flags: Vec<Flags>,
-    /// By socket.
+    /// Sums by socket.
     pub sums: Vec<SocketSums>,
 }
 
 impl Consolidated {
-    /// Whether the threads of a socket together exchange much data with other sockets.
+    /// Whether the threads of a socket together exceed the threshold of coherence with other
+    /// sockets.
     #[must_use]
     pub fn is_coherent(&self, socket: usize, thresholds: &Thresholds) -> bool {
         self.sums[socket].coherence > thresholds.coherence
     }
 
-    /// Whether they exchange much inside.
+    /// Whether the threads of a socket together exceed the threshold of coherence inside it.
     #[must_use]
     pub fn is_sharing(&self, socket: usize, thresholds: &Thresholds) -> bool {
         self.sums[socket].sharing > thresholds.coherence
     }
 
-    /// Whether the socket's memory is near saturation.
+    /// Whether the socket's memory is near saturation: its misses exceed the socket's threshold.
     #[must_use]
     pub fn is_saturated(&self, socket: usize, thresholds: &Thresholds) -> bool {
         self.sums[socket].memory > thresholds.memory_socket
     }
 }
 
-/// Compares every running thread and every socket with the thresholds, and keeps the marks of
-/// threads away from their data.
+/// Compares every running thread and every socket with the thresholds, writes the result to `into`
+/// and updates `marks`. `uses` has one entry per CPU; panics otherwise.
 pub fn consolidate(
     layout: &Layout,
     uses: &[Use],
@@ -101,7 +102,7 @@ pub fn consolidate(
         };
         let is_remote = running.remote > thresholds.remote
             || preset.remote_by_home && is_away(running, socket, thresholds);
-        marks.observe(preset.memory, running.tid, socket, is_remote, running.home);
+        marks.observe(preset.marking, running.tid, socket, is_remote, running.home);
         let away = marks.get(running.tid);
         let flags = Flags {
             active: true,
@@ -123,7 +124,7 @@ pub fn consolidate(
     }
 }
 
-/// Whether a thread asks memory for much and its data is known to be on another socket.
+/// Whether a thread is memory-bound and its data is known to be on another socket.
 fn is_away(running: &Running, socket: usize, thresholds: &Thresholds) -> bool {
     let is_elsewhere = matches!(running.home, DataHome::Socket(home) if home != socket);
     is_elsewhere && running.memory > thresholds.memory_thread

@@ -15,65 +15,66 @@ use crate::Pid;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Which problem a move repairs.
+/// The problem that a move repairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Phase {
-    /// C: threads that exchange data across sockets come together.
+    /// Phase C: threads that exchange data across sockets move to one socket.
     Coherence,
-    /// R: threads go to their data.
+    /// Phase R: threads move to the socket of their data.
     Remote,
-    /// B: memory-bound threads spread over the controllers.
+    /// Phase B: memory-bound threads spread over the sockets' memory controllers.
     Bandwidth,
 }
 
-/// The state of the destination, best first.
+/// The state of the destination CPU, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Destination {
-    /// An idle CPU.
+    /// The CPU is idle.
     Idle,
-    /// A CPU-bound thread, which changes places.
+    /// Exchange with a CPU-bound thread.
     CpuBound,
-    /// A thread away from its data, which goes home by changing places.
+    /// Exchange with a thread away from its data, which moves to its data by it.
     Homeward,
-    /// A thread that is away from its data there and has nothing to lose, which changes places.
+    /// Exchange with a thread whose data is remote where it runs, so that it loses nothing.
     Away,
-    /// A memory-bound thread, which changes places: the compromise, after which the interval ends.
+    /// Exchange with a memory-bound thread: a compromise, after which the interval ends.
     MemoryBound,
 }
 
-/// One move: the thread of CPU `from` to CPU `to`, and back the one of `to` unless it is idle.
+/// One move: the thread of CPU `from` goes to CPU `to`. The thread of `to`, if any, goes to `from`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Why.
+    /// The problem that it repairs.
     pub phase: Phase,
     /// Source CPU.
     pub from: usize,
     /// Destination CPU.
     pub to: usize,
-    /// The state of the destination.
+    /// The state of `to`.
     pub destination: Destination,
 }
 
 /// All that a decision looks at.
 #[derive(Clone, Copy)]
 pub struct Situation<'a> {
-    /// The machine.
+    /// CPUs and sockets of the machine.
     pub layout: &'a Layout,
-    /// The state of every CPU.
+    /// The state of each CPU.
     pub uses: &'a [Use],
-    /// Its consolidation.
+    /// Flags and sums of this interval.
     pub state: &'a Consolidated,
-    /// The threads away from their data.
+    /// Marks of the threads away from their data.
     pub marks: &'a Marks,
-    /// Values for this machine.
+    /// Thresholds for this machine.
     pub thresholds: &'a Thresholds,
-    /// The variant.
+    /// Variant of the algorithm.
     pub preset: &'a Preset,
 }
 
-/// The moves that repair the most important problem, or several if they do not disturb each other.
+/// The moves of one interval: the phases in the preset's order until one ends the interval. A CPU
+/// takes part in at most one move.
 #[must_use]
 pub fn decide(situation: Situation<'_>) -> Vec<Move> {
     let mut board = Board::new(situation);
@@ -81,7 +82,7 @@ pub fn decide(situation: Situation<'_>) -> Vec<Move> {
     board.moves
 }
 
-/// The same without the threads of processes that were placed as a whole (SAM-MPH).
+/// The moves of phases R and B, without the threads of processes that SAM-MPH placed as a whole.
 #[must_use]
 pub fn decide_for_others(situation: Situation<'_>, is_placed: impl Fn(Pid) -> bool) -> Vec<Move> {
     let mut board = Board::new(situation);
@@ -112,9 +113,9 @@ fn phases(board: &mut Board<'_>) {
 /// The situation and the moves chosen so far.
 pub(super) struct Board<'a> {
     pub(super) situation: Situation<'a>,
-    /// All sockets in the order in which they are looked at.
+    /// All sockets in the order in which the phases visit them.
     pub(super) order: Vec<usize>,
-    /// CPUs that take part in a move or may not.
+    /// By CPU: it already takes part in a move, or it may not.
     pub(super) taken: Vec<bool>,
     pub(super) moves: Vec<Move>,
 }
@@ -133,13 +134,14 @@ impl<'a> Board<'a> {
         self.situation.uses[cpu].thread()
     }
 
-    /// CPUs of a socket on which a thread runs that has no part in a move yet.
+    /// CPUs of a socket that may take part in a move, with their threads.
     pub(super) fn movable(&self, socket: usize) -> impl Iterator<Item = (usize, &'a Running)> + '_ {
         let cpus = self.situation.layout.sockets[socket].cpus.iter().copied();
         cpus.filter(|&cpu| !self.taken[cpu]).filter_map(|cpu| Some((cpu, self.thread(cpu)?)))
     }
 
-    /// An idle CPU of the socket that the thread may use; first threads of cores first.
+    /// An idle CPU of the socket that is wanted and that the thread may use. First hardware threads
+    /// of cores come first.
     pub(super) fn idle(
         &self,
         socket: usize,
@@ -154,7 +156,7 @@ impl<'a> Board<'a> {
         })
     }
 
-    /// A thread of the socket, of the wanted kind, that may change places with the one of CPU
+    /// A CPU of the socket whose thread is wanted and may change places with `running` on CPU
     /// `from`.
     pub(super) fn partner(
         &self,
@@ -169,6 +171,7 @@ impl<'a> Board<'a> {
         self.movable(socket).find(fits).map(|(cpu, _)| cpu)
     }
 
+    /// Adds a move. Panics if one of its CPUs already takes part in another.
     pub(super) fn commit(&mut self, chosen: Move) {
         assert!(!self.taken[chosen.from] && !self.taken[chosen.to], "a CPU takes part in one move");
         self.taken[chosen.from] = true;

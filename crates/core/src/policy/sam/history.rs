@@ -13,7 +13,7 @@ impl History {
         self.0 = self.0 << 1 | u16::from(set);
     }
 
-    /// Intervals in which the flag was set.
+    /// Number of the last 16 intervals in which the flag was set.
     #[must_use]
     pub fn count(self) -> u32 {
         self.0.count_ones()
@@ -25,7 +25,7 @@ impl History {
         self.count() > STEADY_ABOVE
     }
 
-    /// Intervals in which either flag was set.
+    /// The history of "either flag was set".
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)

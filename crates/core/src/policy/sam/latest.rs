@@ -11,26 +11,29 @@ use crate::units::Tid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Intervals after which a rate is void [inferred: the length of SAM-MPH's history].
+/// Intervals for which a rate stays valid without being counted [inferred: the length of SAM-MPH's
+/// history].
 const MOST_AGE: u32 = 16;
 
 /// Rates of one thread, events per second of its CPU time; `None` if none is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Rates {
-    /// COH.
+    /// COH: coherence between sockets.
     pub(super) coherence: Option<f64>,
-    /// SNP.
+    /// SNP: coherence inside the socket.
     pub(super) sharing: Option<f64>,
-    /// MEM.
+    /// MEM: last-level cache misses.
     pub(super) memory: Option<f64>,
-    /// RDR.
+    /// RDR: requests to remote memory.
     pub(super) remote: Option<f64>,
-    /// One is not known that is known of another thread.
+    /// COH, SNP or MEM is missing here although it is known for another thread.
     pub(super) is_incomplete: bool,
 }
 
 impl Rates {
-    /// Which of the rates that may make a problem for others are known.
+    /// Whether COH, SNP and MEM are known: the rates that [`Flags::is_cpu_bound`] looks at.
+    ///
+    /// [`Flags::is_cpu_bound`]: super::Flags::is_cpu_bound
     fn known(&self) -> [bool; 3] {
         [self.coherence, self.sharing, self.memory].map(|rate| rate.is_some())
     }
@@ -40,41 +43,44 @@ fn or(one: [bool; 3], other: [bool; 3]) -> [bool; 3] {
     core::array::from_fn(|place| one[place] || other[place])
 }
 
-/// One rate and for how many intervals it has not been counted.
+/// The latest value of one rate.
 #[derive(Debug, Clone, Copy, Default)]
-struct Aging {
+struct LatestRate {
     rate: Option<f64>,
+    /// Intervals since it was counted.
     age: u32,
 }
 
+/// The latest rates of one thread.
 #[derive(Debug, Clone, Default)]
-struct Kept {
-    /// Where it ran: on another node it has other rates.
+struct LatestOfThread {
+    /// Node on which they were counted. They do not hold on another node.
     node: usize,
-    coherence: Aging,
-    sharing: Aging,
-    memory: Aging,
-    remote: Aging,
+    coherence: LatestRate,
+    sharing: LatestRate,
+    memory: LatestRate,
+    remote: LatestRate,
 }
 
 /// The latest rates of all threads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Latest {
-    threads: BTreeMap<Tid, Kept>,
+    threads: BTreeMap<Tid, LatestOfThread>,
 }
 
 impl Latest {
-    /// Takes in one interval and forgets threads that ended. Returns the rates of the model's
-    /// threads in their order.
+    /// Adds one interval and forgets threads that ended. Returns the rates of the model's threads,
+    /// in the model's order.
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology) -> Vec<Rates> {
         let mut before = core::mem::take(&mut self.threads);
         let mut all: Vec<Rates> = Vec::with_capacity(model.threads.len());
         for thread in &model.threads {
             let node = topology.cpu(thread.cpu).node;
-            let kept = before.remove(&thread.tid).filter(|kept| kept.node == node);
-            let mut kept = kept.unwrap_or_else(|| Kept { node, ..Kept::default() });
-            all.push(kept.take_in(thread));
-            self.threads.insert(thread.tid, kept);
+            let latest = before.remove(&thread.tid).filter(|latest| latest.node == node);
+            let mut latest =
+                latest.unwrap_or_else(|| LatestOfThread { node, ..LatestOfThread::default() });
+            all.push(latest.update(thread));
+            self.threads.insert(thread.tid, latest);
         }
         let known = all.iter().map(Rates::known).fold([false; 3], or);
         for rates in &mut all {
@@ -84,8 +90,8 @@ impl Latest {
     }
 }
 
-impl Kept {
-    fn take_in(&mut self, thread: &Thread) -> Rates {
+impl LatestOfThread {
+    fn update(&mut self, thread: &Thread) -> Rates {
         let ThreadRates {
             coherence_remote_per_s,
             coherence_local_per_s,
@@ -94,17 +100,18 @@ impl Kept {
             ..
         } = thread.rates;
         Rates {
-            coherence: self.coherence.latest(coherence_remote_per_s),
-            sharing: self.sharing.latest(coherence_local_per_s),
-            memory: self.memory.latest(memory_per_s),
-            remote: self.remote.latest(remote_dram_per_s),
+            coherence: self.coherence.update(coherence_remote_per_s),
+            sharing: self.sharing.update(coherence_local_per_s),
+            memory: self.memory.update(memory_per_s),
+            remote: self.remote.update(remote_dram_per_s),
             is_incomplete: false,
         }
     }
 }
 
-impl Aging {
-    fn latest(&mut self, now: Option<f64>) -> Option<f64> {
+impl LatestRate {
+    /// Replaces the rate by the one counted in this interval, or ages it. Returns the result.
+    fn update(&mut self, now: Option<f64>) -> Option<f64> {
         *self = match now {
             Some(_) => Self { rate: now, age: 0 },
             None if self.age < MOST_AGE => Self { age: self.age + 1, ..*self },

@@ -18,18 +18,21 @@ use core::cmp::Reverse;
 /// Statistics of one application over its intervals.
 #[derive(Debug, Clone, Default)]
 pub struct AppHistory {
-    /// Some thread exchanged much with another socket.
+    /// Some thread's COH was above the threshold.
     coherence: History,
-    /// Some thread exchanged much inside its socket.
+    /// Some thread's SNP was above the threshold.
     sharing: History,
-    /// All threads together exchanged very much with other sockets.
+    /// The threads' mean COH was above the high threshold.
     high_coherence: History,
-    /// All threads together exchanged very much inside their sockets.
+    /// The threads' mean SNP was above the high threshold.
     high_sharing: History,
+    /// Stall cycles per coherence event (SPC) of coherent threads, over the intervals of a phase.
     stalls_per_event: Mean,
+    /// IPC over the intervals of a phase.
     instructions_per_cycle: Mean,
 }
 
+/// A running mean.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
     sum: f64,
@@ -54,7 +57,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl AppHistory {
-    /// Takes in one interval of the application's running threads.
+    /// Adds one interval. `threads`: the application's running threads.
     pub fn observe(&mut self, threads: &[&Running], thresholds: &Thresholds) {
         let was_steady = self.coherence.or(self.sharing).is_steady();
         let above = |rate: fn(&Running) -> f64| {
@@ -77,7 +80,7 @@ impl AppHistory {
             self.instructions_per_cycle.add(ipc);
         }
         if was_steady && !self.coherence.or(self.sharing).is_steady() {
-            // Forgets the old phase.
+            // A phase of the application ended: its means do not hold for the next.
             self.stalls_per_event = Mean::default();
             self.instructions_per_cycle = Mean::default();
         }
@@ -93,13 +96,18 @@ pub struct AppView {
     pub threads: usize,
     /// The socket where most of them run; the lower one on a tie.
     pub socket: usize,
-    /// Steady in high coherence, between sockets or inside.
+    /// High coherence, between sockets or inside, in more than [`STEADY_ABOVE`] intervals of 16.
+    ///
+    /// [`STEADY_ABOVE`]: super::STEADY_ABOVE
     pub is_high: bool,
-    /// Steady in coherence, between sockets or inside.
+    /// Coherence, between sockets or inside, in more than [`STEADY_ABOVE`] intervals of 16.
+    ///
+    /// [`STEADY_ABOVE`]: super::STEADY_ABOVE
     pub is_steady: bool,
-    /// Stall cycles per coherence event; `None` if never seen above the threshold in this phase.
+    /// Stall cycles per coherence event (SPC); `None` if no coherent thread had them counted in
+    /// this phase.
     pub stalls_per_event: Option<f64>,
-    /// Instructions per cycle.
+    /// Mean instructions per cycle (IPC); `None` if not counted in this phase.
     pub instructions_per_cycle: Option<f64>,
 }
 
@@ -107,25 +115,25 @@ pub struct AppView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Rule {
-    /// It suffers most from coherence: one socket for all its threads.
+    /// Stalled by high coherence: one socket for all its threads.
     HighCoherence,
-    /// It is bound by latency: hardware threads of one socket, or of several where none is large
-    /// enough.
+    /// Steady coherence and low IPC: hardware threads of one socket, or of several where none is
+    /// large enough.
     LatencyBound,
-    /// It computes much: physical cores of its own.
+    /// Steady coherence and high IPC: physical cores of its own.
     OwnCores,
-    /// It fits no socket: all CPUs again.
+    /// Too large for the room left on its socket: all CPUs again.
     Released,
 }
 
 /// Where the threads of one application go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// Its process.
+    /// Process of the application.
     pub pid: Pid,
-    /// Why.
+    /// The rule that placed it.
     pub rule: Rule,
-    /// Sockets with the number of threads for each; empty for all CPUs.
+    /// `(socket, its number of threads)`; empty for all CPUs.
     pub sockets: Vec<(usize, usize)>,
 }
 
@@ -136,8 +144,8 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Takes in one interval. An application that does not run keeps its history and gets an empty
-    /// interval; an ended one is forgotten.
+    /// Adds one interval. An application without running threads gets an empty interval; an ended
+    /// one is forgotten.
     pub fn observe(
         &mut self,
         uses: &[Use],
@@ -188,7 +196,9 @@ impl Apps {
     }
 }
 
-/// Places applications in the order of need, each as a whole where that is possible.
+/// Places the applications that need it, each on one socket where it fits. First those stalled by
+/// high coherence, then those steady in coherence, lowest IPC first. Others that exceed the room
+/// left on their socket are released.
 #[must_use]
 pub fn place(layout: &Layout, apps: &[AppView], thresholds: &Thresholds) -> Vec<Placement> {
     let mut capacity = Capacity::new(layout);
@@ -198,12 +208,12 @@ pub fn place(layout: &Layout, apps: &[AppView], thresholds: &Thresholds) -> Vec<
             placements.push(capacity.assign(app, Rule::HighCoherence, vec![(socket, app.threads)]));
         }
     }
-    let is_left = |app: &&AppView, placements: &[Placement]| {
+    let is_unplaced = |app: &&AppView, placements: &[Placement]| {
         !placements.iter().any(|done| done.pid == app.pid)
     };
     let mut steady: Vec<(&AppView, f64)> = apps
         .iter()
-        .filter(|app| app.is_steady && app.threads > 1 && is_left(app, &placements))
+        .filter(|app| app.is_steady && app.threads > 1 && is_unplaced(app, &placements))
         .filter_map(|app| Some((app, app.instructions_per_cycle?)))
         .collect();
     steady.sort_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -217,7 +227,7 @@ pub fn place(layout: &Layout, apps: &[AppView], thresholds: &Thresholds) -> Vec<
             placements.push(capacity.assign(app, rule, sockets));
         }
     }
-    for app in apps.iter().filter(|app| is_left(app, &placements)).collect::<Vec<_>>() {
+    for app in apps.iter().filter(|app| is_unplaced(app, &placements)).collect::<Vec<_>>() {
         if app.threads > capacity.free[app.socket] {
             placements.push(Placement { pid: app.pid, rule: Rule::Released, sockets: Vec::new() });
         }
@@ -225,7 +235,7 @@ pub fn place(layout: &Layout, apps: &[AppView], thresholds: &Thresholds) -> Vec<
     placements
 }
 
-/// Applications steady in high coherence, those that wait longest for it first.
+/// Applications steady in high coherence with an IPC below the limit, highest SPC first.
 fn most_stalled<'a>(apps: &'a [AppView], thresholds: &Thresholds) -> Vec<&'a AppView> {
     let mut stalled: Vec<(&AppView, f64)> = apps
         .iter()
@@ -239,18 +249,18 @@ fn most_stalled<'a>(apps: &'a [AppView], thresholds: &Thresholds) -> Vec<&'a App
     stalled.into_iter().map(|(app, _)| app).collect()
 }
 
-/// Which CPUs of a socket an application may use.
+/// The hardware contexts of a socket that an application may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Contexts {
     /// All hardware threads.
     All,
-    /// One a physical core.
+    /// One hardware thread of each physical core.
     Cores,
 }
 
 impl Contexts {
-    /// Share of free room in every socket above which the fuller sockets are filled first [author
-    /// code]. It is 15 of 20 hardware threads, or 8 of 10 cores.
+    /// Share of free contexts. If every socket with room has more, the fuller sockets are filled
+    /// first. 15 of 20 hardware threads, or 8 of 10 cores [author code].
     fn roomy_share(self) -> f64 {
         match self {
             Self::All => 15.0 / 20.0,
@@ -259,13 +269,14 @@ impl Contexts {
     }
 }
 
-/// Room left on each socket.
+/// Contexts left on each socket while applications are placed.
 struct Capacity<'a> {
     layout: &'a Layout,
-    /// Hardware threads.
+    /// Free hardware threads by socket.
     free: Vec<usize>,
-    /// Physical cores.
+    /// Free physical cores by socket.
     cores: Vec<usize>,
+    /// By socket: an application was placed there in this interval.
     is_assigned: Vec<bool>,
 }
 
@@ -286,8 +297,8 @@ impl<'a> Capacity<'a> {
         }
     }
 
-    /// Its own socket if no process was put there, else the first empty one, else any: if all its
-    /// threads fit.
+    /// A socket with room for all threads of the application. It is its own if nothing was placed
+    /// there, else the first where nothing was placed, else the first.
     fn one_socket(&self, app: &AppView, contexts: Contexts) -> Option<usize> {
         let fits = |socket: &usize| self.room(*socket, contexts) >= app.threads;
         let own = Some(app.socket).filter(|&socket| !self.is_assigned[socket]).filter(fits);
@@ -295,7 +306,8 @@ impl<'a> Capacity<'a> {
         own.or_else(empty).or_else(|| (0..self.free.len()).find(fits))
     }
 
-    /// One socket, else as many as it takes, if the machine has room at all.
+    /// `(socket, threads)` for all threads: one socket, else as few as possible. `None` if the
+    /// machine has no room for all threads.
     fn one_or_spread(&self, app: &AppView, contexts: Contexts) -> Option<Vec<(usize, usize)>> {
         if let Some(socket) = self.one_socket(app, contexts) {
             return Some(vec![(socket, app.threads)]);
@@ -306,7 +318,7 @@ impl<'a> Capacity<'a> {
         if total < app.threads {
             return None;
         }
-        // Among equals its own socket comes first.
+        // Among sockets of equal room the application's own comes first.
         let is_elsewhere = |socket: usize| socket != app.socket;
         order.sort_by_key(|&socket| (Reverse(self.room(socket, contexts)), is_elsewhere(socket)));
         let size = |socket: usize| match contexts {
@@ -329,8 +341,8 @@ impl<'a> Capacity<'a> {
         Some(shares)
     }
 
-    /// Threads that share cores use up hardware threads; threads with cores of their own use up all
-    /// of a core (inferred).
+    /// Subtracts the contexts of a placement and returns it. A thread with a core of its own uses
+    /// all contexts of the core (inferred).
     fn assign(&mut self, app: &AppView, rule: Rule, sockets: Vec<(usize, usize)>) -> Placement {
         for &(socket, threads) in &sockets {
             let of_socket = &self.layout.sockets[socket];

@@ -9,7 +9,7 @@ use crate::units::Bytes;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Nodes with CPUs as sockets.
+/// SAM's sockets and the nodes behind them. Each node with CPUs is one socket, in node order.
 pub(super) struct Sockets {
     pub(super) layout: Layout,
     node_of_socket: Vec<usize>,
@@ -17,7 +17,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Isolated CPUs belong to no socket.
+    /// The sockets of a topology. Isolated CPUs belong to none.
     pub(super) fn new(topology: &Topology) -> Self {
         let node_of_socket: Vec<usize> = topology.compute_nodes().iter().collect();
         let mut socket_of_node = vec![None; topology.node_count()];
@@ -37,18 +37,19 @@ impl Sockets {
         Self { layout, node_of_socket, socket_of_node }
     }
 
+    /// The node of a socket.
     pub(super) fn node(&self, socket: usize) -> usize {
         self.node_of_socket[socket]
     }
 
-    /// The socket of a node with CPUs.
+    /// The socket of a node; `None` for a node without CPUs.
     pub(super) fn socket(&self, node: usize) -> Option<usize> {
         self.socket_of_node[node]
     }
 }
 
-/// The state of every CPU, and the index of its thread in the model. `latest`: the rates of each
-/// thread.
+/// The state of each CPU, and the model's index of the thread on it. Of several threads on one CPU
+/// it is the busiest. `latest`: the rates of each thread of the model.
 pub(super) fn uses(
     model: &Model,
     topology: &Topology,
@@ -71,6 +72,7 @@ pub(super) fn uses(
     (uses, busiest)
 }
 
+/// The thread as SAM sees it; reserved if it or its process is exempt.
 fn running(model: &Model, thread: &Thread, rates: &Rates, sockets: &Sockets) -> Use {
     let app = &model.apps[thread.app];
     if app.exempt.or(thread.exempt).is_some() {
@@ -79,7 +81,7 @@ fn running(model: &Model, thread: &Thread, rates: &Rates, sockets: &Sockets) -> 
     Use::Thread(Running {
         tid: thread.tid,
         pid: Some(app.pid),
-        // A rate that could not be sensed sets no flag.
+        // An unknown rate sets no flag.
         coherence: rates.coherence.unwrap_or(0.0),
         sharing: rates.sharing.unwrap_or(0.0),
         memory: rates.memory.unwrap_or(0.0),
@@ -88,21 +90,22 @@ fn running(model: &Model, thread: &Thread, rates: &Rates, sockets: &Sockets) -> 
         stalls_per_coherence: thread.rates.stalls_per_coherence,
         home: home(app, thread, sockets),
         is_uncounted: rates.is_incomplete,
-        half: half(thread).and_then(|node| sockets.socket(node)),
+        majority_socket: majority_node(thread).and_then(|node| sockets.socket(node)),
         allowed: Some(thread.allowed.clone()),
     })
 }
 
 /// The node with more than half of a thread's sampled accesses.
-fn half(thread: &Thread) -> Option<usize> {
+fn majority_node(thread: &Thread) -> Option<usize> {
     let accesses = thread.accesses_by_node.as_ref()?;
     let total: u32 = accesses.iter().sum();
     accesses.iter().position(|&count| 2 * count > total)
 }
 
-/// The thread's own samples are best. The pages of a process count only if one node holds most of
-/// them, or if the thread is its only one.
+/// Where a thread's data is, by its own access samples, else by the pages of its process. The pages
+/// of a process with several threads count only if one node holds more than [`MIN_HOME_SHARE`].
 fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
+    // The data of a node without CPUs is remote from every socket, as scattered data is.
     let on = |node: usize| sockets.socket(node).map_or(DataHome::Scattered, DataHome::Socket);
     match thread.sampled_home() {
         SampledHome::Node(node) => return on(node),
@@ -114,7 +117,6 @@ fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
     else {
         return DataHome::Unknown;
     };
-    // A node without CPUs belongs to no socket, so its data is as good as scattered.
     let total: Bytes = memory.iter().fold(Bytes(0), |sum, bytes| sum + *bytes);
     let home = memory.iter().position(|bytes| bytes.0 as f64 > MIN_HOME_SHARE * total.0 as f64);
     match home.map_or(DataHome::Scattered, on) {

@@ -14,21 +14,23 @@ use alloc::vec::Vec;
 /// The tie-break between sockets that would do equally well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOrder {
-    /// The lower number first [author code].
+    /// Ascending by socket number [author code].
     Number,
-    /// The socket of the lowest thread number first, then those without a running thread
-    /// (inferred).
+    /// Ascending by the lowest thread number on the socket, then the sockets without a running
+    /// thread (inferred).
     Occupants,
 }
 
-/// All sockets, the one to look at first in front.
+/// All sockets in the order in which the phases visit them.
 pub(super) fn order(situation: &Situation<'_>) -> Vec<usize> {
     let sockets = 0..situation.layout.sockets.len();
     if situation.preset.socket_order == SocketOrder::Number {
         return sockets.collect();
     }
-    let mut occupied: Vec<(Tid, usize)> =
-        sockets.clone().filter_map(|socket| Some((lowest(situation, socket)?, socket))).collect();
+    let mut occupied: Vec<(Tid, usize)> = sockets
+        .clone()
+        .filter_map(|socket| Some((lowest_tid(situation, socket)?, socket)))
+        .collect();
     occupied.sort_unstable();
     let mut order: Vec<usize> = occupied.into_iter().map(|(_, socket)| socket).collect();
     let mut vacant: Vec<usize> = sockets.filter(|socket| !order.contains(socket)).collect();
@@ -37,20 +39,21 @@ pub(super) fn order(situation: &Situation<'_>) -> Vec<usize> {
     order
 }
 
-fn lowest(situation: &Situation<'_>, socket: usize) -> Option<Tid> {
+/// The lowest thread number on a socket.
+fn lowest_tid(situation: &Situation<'_>, socket: usize) -> Option<Tid> {
     let cpus = situation.layout.sockets[socket].cpus.iter();
     cpus.filter_map(|&cpu| Some(situation.uses[cpu].thread()?.tid)).min()
 }
 
-/// All that tells one socket without threads from another.
+/// Sort key of a socket without threads: all that a decision sees of it.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Vacant {
-    /// Of each of its CPUs, whether it is not ours and whether it is the first of its core.
+    /// By CPU of the socket: whether it is reserved, and whether it is the first of its core.
     cpus: Vec<(bool, bool)>,
-    /// Of each running thread, ascending: whether its data is elsewhere, and which of the CPUs it
+    /// By running thread, ascending: whether its data is elsewhere, and which CPUs of the socket it
     /// may use.
     threads: Vec<(Tid, bool, Vec<bool>)>,
-    /// Of each marked thread, ascending: whether its data is elsewhere, and whether it was not seen
+    /// By marked thread, ascending: whether its home is not here, and whether it was not seen
     /// remote here.
     marks: Vec<(bool, bool)>,
 }

@@ -1,10 +1,10 @@
 //! The variants of SAM as data.
 
-use super::away::Memory;
+use super::away::Marking;
 use super::order::SocketOrder;
 use super::thresholds::Basis;
 
-/// Which problem is repaired first.
+/// Priority of the three phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Coherence, then remote accesses, then bandwidth [SAM-slides, with the worked example].
@@ -13,88 +13,88 @@ pub enum Order {
     RemoteFirst,
 }
 
-/// Which coherent threads are brought together, and their target.
+/// The rule of phase C: which coherent threads are brought together, and on which socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gathering {
     /// All coherent threads of two flagged sockets, to the lower numbered one [author code:
     /// counters cannot tell which threads share].
     AllToLower,
-    /// Only threads of one process, to the socket that needs the fewest and best moves; of two
-    /// equal ones to the first of [`SocketOrder`] (inferred).
+    /// Only threads of one process, to the socket that needs the fewest and best moves. Of two
+    /// equal sockets, the first of [`SocketOrder`] (inferred).
     ProcessToCheaper,
 }
 
-/// How many memory-bound threads leave a socket that is short of bandwidth.
+/// The rule of phase B: the number of memory-bound threads that leave a saturated socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// Half of them where the other socket is not flagged, else half of the difference [author
-    /// code]. A socket just below the threshold is pushed over it, and the threads come back in the
-    /// next interval.
+    /// Half of them where the target is not saturated, else half of the difference [author code]. A
+    /// target just below the threshold is pushed over it, and the threads come back in the next
+    /// interval.
     Half,
-    /// Half of the difference (inferred).
+    /// Half of the difference between the memory-bound threads of both sockets (inferred).
     HalfOfDifference,
 }
 
-/// One variant.
+/// One variant of SAM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
     /// Name on the command line.
     pub name: &'static str,
-    /// Where the thresholds come from.
+    /// Source of the thresholds.
     pub basis: Basis,
     /// Priority of the phases.
     pub order: Order,
     /// The tie-break between sockets that would do equally well.
     pub socket_order: SocketOrder,
-    /// How the marks of threads away from their data are kept.
-    pub memory: Memory,
-    /// Which threads are brought together, and their target.
+    /// The rule by which threads are marked as away from their data.
+    pub marking: Marking,
+    /// The rule of phase C.
     pub gathering: Gathering,
-    /// In phase C, the threads that a moved thread joins are pinned to that socket as well (ours).
-    /// The published code changes the masks of moved threads only. With free masks the kernel's
-    /// balancing takes them away again (emulated: after a second).
-    pub keeps_company: bool,
-    /// In phase R, threads of the same process that are at home are pinned there as well (ours).
-    /// Otherwise the kernel, having taken one thread away, takes the next. In programs with
-    /// barriers this happens several times a second (emulated).
-    pub keeps_home: bool,
+    /// In phase C, also pin the coherent threads that a moved thread joins (our rule). The author
+    /// code changes the masks of moved threads only. The kernel's balancing moves threads with free
+    /// masks away again (emulated: after a second).
+    pub pins_joined_threads: bool,
+    /// In phase R, also pin the memory-bound threads of the same process that are at home (our
+    /// rule). Otherwise the kernel moves them away one after the other. In programs with barriers
+    /// this happens several times a second (emulated).
+    pub pins_threads_at_home: bool,
     /// In phase C, also exchange with a memory-bound thread that thereby goes home [inferred; the
     /// author's code excludes it].
     pub homeward_exchange: bool,
     /// In phase R, exchange with CPU-bound threads (not in SAM-MPH).
     pub remote_exchange: bool,
-    /// In phase R, also exchange with a thread that is away from its data where it is: it has
-    /// nothing to lose (ours).
+    /// In phase R, also exchange with a thread whose data is remote where it runs, because it loses
+    /// nothing (our rule).
     pub away_exchange: bool,
-    /// In phase R, also take threads with many misses and with data known to be on another socket,
-    /// even with few counted remote accesses (ours). The event counts loads that retire, and where
-    /// prefetching works nearly all lines come before those.
+    /// In phase R, also take memory-bound threads with data known to be on another socket, even
+    /// with few counted remote accesses (our rule). The event counts retired loads, and with
+    /// prefetching nearly all lines arrive before those.
     pub remote_by_home: bool,
-    /// In phase R, leave threads that share with their company [the slides never split them;
-    /// SAM-MPH has the rule]. Without it phase C fetches what phase R sends away, for ever.
+    /// In phase R, skip threads that share data [the slides never split them; SAM-MPH has the
+    /// rule]. Otherwise phases C and R move the same thread back and forth.
     pub remote_spares_sharers: bool,
-    /// In phase B, only on sockets without coherence (not in SAM-MPH).
+    /// In phase B, skip sockets with coherence, between sockets or inside (not in SAM-MPH).
     pub bandwidth_spares_coherence: bool,
-    /// In phase B, skip threads with pages known to be here: their requests would come back over
-    /// the link [inferred]. The published code learns it one phase R later.
+    /// In phase B, skip threads with data known to be on the saturated socket. Their requests would
+    /// come back over the link [inferred]. The author code learns this only from the next phase R.
     pub bandwidth_spares_home: bool,
-    /// How many leave in phase B.
+    /// The rule of phase B.
     pub spread: Spread,
-    /// Place whole applications first (SAM-MPH).
+    /// Place whole applications before single threads (SAM-MPH).
     pub places_applications: bool,
 }
 
 impl Preset {
-    /// The default: the slides' order, with the defects of the code repaired.
+    /// The default: the slides' order, with the defects of the author code repaired.
     pub const SLIDES: Self = Self {
         name: "slides",
         basis: Basis::Published,
         order: Order::CoherenceFirst,
         socket_order: SocketOrder::Occupants,
-        memory: Memory::Forgetting,
+        marking: Marking::Forgetting,
         gathering: Gathering::ProcessToCheaper,
-        keeps_company: true,
-        keeps_home: false,
+        pins_joined_threads: true,
+        pins_threads_at_home: false,
         homeward_exchange: true,
         remote_exchange: true,
         away_exchange: false,
@@ -105,15 +105,14 @@ impl Preset {
         spread: Spread::HalfOfDifference,
         places_applications: false,
     };
-    /// The order, the marks and the rules of the public code; only its index slip in phase B is not
-    /// reproduced.
+    /// The order, the marks and the rules of the author code, without its index slip in phase B.
     pub const AUTHOR: Self = Self {
         name: "author",
         order: Order::RemoteFirst,
         socket_order: SocketOrder::Number,
-        memory: Memory::Sticky,
+        marking: Marking::Sticky,
         gathering: Gathering::AllToLower,
-        keeps_company: false,
+        pins_joined_threads: false,
         homeward_exchange: false,
         remote_spares_sharers: false,
         bandwidth_spares_home: false,
@@ -130,15 +129,15 @@ impl Preset {
         places_applications: true,
         ..Self::SLIDES
     };
-    /// The default where it is known of each thread where its data is, as `auto` learns it from
-    /// Carrefour's samples; not by name.
+    /// The default for when the home of each thread's data is known. `auto` uses it, with homes
+    /// from Carrefour's samples. The command line does not offer it.
     pub const WITH_HOMES: Self = Self {
         name: "with-homes",
-        keeps_home: true,
+        pins_threads_at_home: true,
         away_exchange: true,
         remote_by_home: true,
         ..Self::SLIDES
     };
-    /// All of them.
+    /// The presets that the command line offers.
     pub const ALL: [Self; 4] = [Self::SLIDES, Self::AUTHOR, Self::PORT, Self::MPH];
 }

@@ -14,7 +14,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why it proposes something. Rates are events per second of CPU time; nodes are those of the
+/// Why SAM proposes an action. Rates are events per second of CPU time; nodes are those of the
 /// topology.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
@@ -25,38 +25,38 @@ use core::fmt;
 pub enum SamReason {
     /// A thread moves to repair a problem.
     Move {
-        /// Which problem.
+        /// The problem.
         phase: Phase,
-        /// The state of the destination.
+        /// The state of the destination CPU.
         destination: Destination,
-        /// Whether this is the thread with the problem, or its partner that makes room.
+        /// Whether this thread has the problem, or makes room for the thread that has it.
         side: Side,
-        /// The rate of the thread with the problem that set its flag: COH, RDR or MEM. In phase R
-        /// it is MEM where the place of its data set it.
+        /// The rate that set the flag of the thread with the problem: COH, RDR or MEM. In phase R
+        /// it is MEM if the place of the thread's data set the flag.
         rate_per_s: f64,
-        /// The threshold that it passed.
+        /// The threshold of this rate.
         threshold_per_s: f64,
         /// Node that this thread leaves.
         from: usize,
-        /// Node that it joins.
+        /// Node that this thread joins.
         to: usize,
     },
-    /// A thread stays on the socket where another joins it.
+    /// A coherent thread is pinned to the socket where a thread of its process joins it.
     Company {
         /// The thread that joins.
         of: Tid,
-        /// Their node.
+        /// Node of both.
         node: usize,
     },
-    /// A thread stays on the socket of its data because another thread of its process was taken
-    /// away from its own.
+    /// A memory-bound thread is pinned to the socket of its data, because another thread of its
+    /// process was moved away from its own data.
     AtHome {
-        /// Its node.
+        /// Node of the thread.
         node: usize,
     },
     /// A whole application is placed (SAM-MPH).
     Placement {
-        /// By which rule.
+        /// The rule that placed it.
         rule: Rule,
         /// Node of this thread's CPUs; `None` for all.
         to: Option<usize>,
@@ -65,7 +65,7 @@ pub enum SamReason {
     },
 }
 
-/// The two sides of an exchange.
+/// The side of a thread in a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Side {
@@ -78,12 +78,12 @@ pub enum Side {
     },
 }
 
-/// All that proposals are made from.
+/// One interval as the functions of this module see it.
 pub(super) struct View<'a> {
     pub(super) model: &'a Model,
     pub(super) topology: &'a Topology,
     pub(super) sockets: &'a Sockets,
-    /// The thread that runs on each CPU, as an index of the model.
+    /// By CPU, the model's index of the thread that runs there.
     pub(super) threads: &'a [Option<usize>],
     pub(super) situation: Situation<'a>,
 }
@@ -97,8 +97,8 @@ impl View<'_> {
         Action::SetAffinity { pid: self.model.apps[thread.app].pid, tid: thread.tid, cpus, via }
     }
 
-    /// The thread of CPU `from` to CPU `to`: exactly there first, then all CPUs of that socket that
-    /// it may use.
+    /// Proposes that the thread of CPU `from` goes to CPU `to`. Its mask is then all CPUs of that
+    /// socket that it may use.
     fn step(&self, from: usize, to: usize, reason: SamReason) -> Option<Proposal> {
         let thread = &self.model.threads[self.threads[from]?];
         let cpus =
@@ -108,12 +108,11 @@ impl View<'_> {
         Some(Proposal { policy: REGISTERED.name, action, reason: Reason::Sam(reason) })
     }
 
-    /// CPUs with threads that are pinned where they are because of a move. In phase C these are the
-    /// threads that the moved thread joins. They belong to its process, run on the target socket
-    /// and exchange data with other sockets. In phase R these are the threads of its process that
-    /// are at home anywhere: the kernel would take them next. Threads that move in this interval
-    /// are not among them.
-    fn staying(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
+    /// CPUs with threads of the moved thread's process that are pinned where they are because of a
+    /// move. In phase C these are the coherent threads on the target socket. In phase R these are
+    /// the memory-bound threads at home, on any socket. Threads that move in this interval are left
+    /// out.
+    fn pinned_beside(&self, chosen: &Move, moves: &[Move]) -> impl Iterator<Item = usize> {
         let Situation { layout, uses, state, preset, .. } = self.situation;
         let pid_on = |cpu: usize| uses[cpu].thread().and_then(|running| running.pid);
         let pid = pid_on(chosen.from);
@@ -121,13 +120,13 @@ impl View<'_> {
         let moves_too = |cpu: usize| moves.iter().any(|other| other.from == cpu || other.to == cpu);
         let stays = move |cpu: usize, socket: usize| match phase {
             Phase::Coherence => {
-                preset.keeps_company
+                preset.pins_joined_threads
                     && state.flags[cpu].coherence
                     && layout.socket_of_cpu[to] == Some(socket)
             }
             Phase::Remote => {
                 let is_home = |one: &Running| one.home == DataHome::Socket(socket);
-                preset.keeps_home
+                preset.pins_threads_at_home
                     && state.flags[cpu].memory
                     && uses[cpu].thread().is_some_and(is_home)
             }
@@ -143,19 +142,18 @@ impl View<'_> {
     }
 }
 
-/// The proposals of moves. Threads that a moved thread joins, and threads at home, are pinned where
-/// they are.
+/// The proposals of moves, and of the threads that are pinned because of them.
 pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     let mut proposals = Vec::with_capacity(2 * moves.len());
-    let mut kept = CpuSet::new();
+    let mut pinned = CpuSet::new();
     for chosen in moves {
         let Some(mover) = view.situation.uses[chosen.from].thread() else { continue };
         proposals.extend(steps(view, chosen));
-        for cpu in view.staying(chosen, moves) {
-            if kept.contains(cpu) {
+        for cpu in view.pinned_beside(chosen, moves) {
+            if pinned.contains(cpu) {
                 continue;
             }
-            kept.insert(cpu);
+            pinned.insert(cpu);
             let node = view.sockets.node(view.socket(cpu));
             let reason = match chosen.phase {
                 Phase::Remote => SamReason::AtHome { node },
@@ -167,7 +165,7 @@ pub(super) fn moves(view: &View<'_>, moves: &[Move]) -> Vec<Proposal> {
     proposals
 }
 
-/// Threads that change sockets in one move: the mover, and its partner where they change places.
+/// The proposals of one move: for the mover, and for its partner where they change places.
 pub(super) fn steps(view: &View<'_>, chosen: &Move) -> Vec<Proposal> {
     let Some(mover) = view.situation.uses[chosen.from].thread() else { return Vec::new() };
     let (rate_per_s, threshold_per_s) = rate(view, mover, chosen.phase);
@@ -193,6 +191,7 @@ pub(super) fn steps(view: &View<'_>, chosen: &Move) -> Vec<Proposal> {
     steps
 }
 
+/// The rate of the mover that set its flag, and the threshold, in events per second.
 fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
     let thresholds = view.situation.thresholds;
     match phase {
@@ -206,7 +205,7 @@ fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
     }
 }
 
-/// The last request, so that it is not repeated.
+/// Masks of the last placement of each application, so that they are not requested again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Assignments {
     by_app: BTreeMap<Pid, BTreeMap<Tid, CpuSet>>,
@@ -218,7 +217,7 @@ impl Assignments {
     }
 }
 
-/// The proposals of placements; threads that already have their mask and are inside it get none.
+/// The proposals of placements. A thread that runs inside the mask requested last gets none.
 pub(super) fn placements(
     view: &View<'_>,
     placements: &[Placement],
@@ -257,6 +256,7 @@ pub(super) fn placements(
     proposals
 }
 
+/// The mask of a thread of a placed application: of its socket, or all usable CPUs for `None`.
 fn mask(view: &View<'_>, thread: &Thread, placement: &Placement, socket: Option<usize>) -> CpuSet {
     let Some(socket) = socket else {
         return view.topology.usable(&thread.allowed);
@@ -266,10 +266,10 @@ fn mask(view: &View<'_>, thread: &Thread, placement: &Placement, socket: Option<
     cpus.intersection(&thread.allowed)
 }
 
-/// The threads of a placed application with their sockets.
+/// The threads of a placed application with their sockets; `None` for all CPUs.
 ///
-/// One socket takes all threads, those that sleep included. Over several sockets only running
-/// threads are spread: as many stay where they are as the share of their socket lets.
+/// One socket takes all threads, sleeping ones included. Over several sockets only running threads
+/// are spread. A thread stays on its socket while that socket's share lasts.
 fn targets<'a>(view: &View<'a>, placement: &Placement) -> Vec<(&'a Thread, Option<usize>)> {
     let Some(app) = view.model.app(placement.pid) else { return Vec::new() };
     let threads = view.model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());

@@ -5,7 +5,8 @@ use super::view::Running;
 use crate::Pid;
 use alloc::vec::Vec;
 
-/// Sends threads home; true if the interval ends here because one was.
+/// Moves threads to the socket of their data. Returns true if one was moved: the interval then ends
+/// here.
 pub(super) fn send_home(board: &mut Board<'_>) -> bool {
     if board.situation.state.sums.iter().all(|sums| sums.remote_threads == 0) {
         return false;
@@ -13,16 +14,17 @@ pub(super) fn send_home(board: &mut Board<'_>) -> bool {
     let before = board.moves.len();
     let movable = Movable::new(board);
     exchange_pairs(board, &movable);
-    send_the_others(board, &movable);
+    send_others(board, &movable);
     board.moves.len() > before
 }
 
-/// Which threads that are away from their data may be moved for it.
+/// Selects the threads that phase R may move.
 struct Movable {
+    /// Skip threads that share data.
     spares_sharers: bool,
-    /// Processes with more than one running thread, ascending: a thread alone has no partner to
-    /// share with.
-    with_company: Vec<Pid>,
+    /// Processes with more than one running thread, ascending. A single thread has no partner to
+    /// share data with.
+    multithreaded: Vec<Pid>,
 }
 
 impl Movable {
@@ -32,25 +34,25 @@ impl Movable {
         let mut pids: Vec<Pid> = running.filter(|_| spares_sharers).collect();
         pids.sort_unstable();
         let several = pids.chunk_by(|a, b| a == b).filter(|same| same.len() > 1);
-        Self { spares_sharers, with_company: several.map(|same| same[0]).collect() }
+        Self { spares_sharers, multithreaded: several.map(|same| same[0]).collect() }
     }
 
-    /// A thread that is away from its data on the socket of its CPU and may be moved.
+    /// Whether the thread on `cpu` is away from its data and may be moved.
     fn is_away(&self, board: &Board<'_>, cpu: usize, running: &Running) -> bool {
         let flags = board.flags(cpu);
-        let has_company =
-            || running.pid.is_none_or(|pid| self.with_company.binary_search(&pid).is_ok());
-        let is_spared = self.spares_sharers && (flags.coherence || flags.sharing && has_company());
+        let has_partner =
+            || running.pid.is_none_or(|pid| self.multithreaded.binary_search(&pid).is_ok());
+        let is_spared = self.spares_sharers && (flags.coherence || flags.sharing && has_partner());
         flags.remote && !is_spared
     }
 }
 
-/// Whether a socket may be the thread's home.
+/// Whether the data of a marked thread may be on this socket.
 fn may_be_home(board: &Board<'_>, running: &Running, socket: usize) -> bool {
     board.situation.marks.get(running.tid).is_some_and(|away| !away.is_remote_on(socket))
 }
 
-/// R1: two threads, each on the socket of the other's data, change places.
+/// Step R1: two threads, each on the socket of the other's data, change places.
 fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     let order = board.order.clone();
     for (place, &one) in order.iter().enumerate() {
@@ -82,10 +84,8 @@ fn exchange_pairs(board: &mut Board<'_>, movable: &Movable) {
     }
 }
 
-/// R2. Destinations, in this order: an idle CPU at home; a CPU-bound thread there that would not be
-/// away from its own data here. With the preset, also a thread there that is away from its own data
-/// and loses nothing.
-fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
+/// Step R2: the other threads go to an idle CPU at home or change places with a thread there.
+fn send_others(board: &mut Board<'_>, movable: &Movable) {
     let order = board.order.clone();
     for &socket in &order {
         for (from, running) in away_threads(board, movable, socket) {
@@ -101,6 +101,7 @@ fn send_the_others(board: &mut Board<'_>, movable: &Movable) {
     }
 }
 
+/// The threads of a socket that are away from their data and may be moved, with their CPUs.
 fn away_threads<'a>(
     board: &Board<'a>,
     movable: &Movable,
@@ -112,6 +113,9 @@ fn away_threads<'a>(
     board.movable(socket).filter(|&(cpu, running)| movable.is_away(board, cpu, running)).collect()
 }
 
+/// The destination of one thread on its home socket. First an idle CPU, then the place of a
+/// CPU-bound thread whose data is not remote from `source`. With the preset, then the place of a
+/// thread that is away from its own data.
 fn destination(
     board: &Board<'_>,
     from: usize,
@@ -119,8 +123,8 @@ fn destination(
     source: usize,
     home: usize,
 ) -> Option<(usize, Destination)> {
-    // While fewer threads run than there are cores, each gets a core of its own; the author's code
-    // means this and always does it.
+    // While fewer threads run than there are cores, each gets a core of its own. The author code
+    // takes first hardware threads of cores always, against its own comment.
     let socket = &board.situation.layout.sockets[home];
     let whole_cores = board.situation.state.sums[home].active < socket.cores;
     let wanted = |cpu: usize| !whole_cores || board.situation.layout.is_first_of_core[cpu];

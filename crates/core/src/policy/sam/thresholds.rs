@@ -13,24 +13,25 @@ const FOUR_SOCKET_CLOCK_MHZ: f64 = 1_900.0;
 /// − 32 ns (machines/sam-2.toml, inferred). At the published threshold a thread loses 4.8 % of its
 /// time to it.
 const TWO_SOCKET_EXTRA_NS: f64 = 88.0;
-/// The same for a load from memory: its interconnect's hop (machines/sam-2.toml, inferred). At the
-/// published threshold a thread waits 12 % of its time for it, if it waits for each.
+/// Extra time of a remote load over a local one on the two-socket machine. It is one hop of the
+/// interconnect, in ns (machines/sam-2.toml, inferred). At the published threshold a thread that
+/// waits for each load loses 12 % of its time to it.
 const TWO_SOCKET_EXTRA_LOAD_NS: f64 = 45.0;
 /// Logical CPUs of a socket on both machines: ten cores with two hardware threads.
 const LOGICAL_CPUS: f64 = 20.0;
 
-/// Events per second (of the thread's CPU time), and cycles and instructions where a name says so.
+/// Rates in events per second of a thread's CPU time, and limits of instructions per cycle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
-    /// Coherence between and inside sockets: one value for a thread and for the sum over a socket.
+    /// COH and SNP, of one thread and of the sum over a socket alike.
     pub coherence: f64,
     /// Last-level cache misses of all threads of a socket.
     pub memory_socket: f64,
-    /// The same of one thread: the socket's value over its logical CPUs.
+    /// Last-level cache misses of one thread: the socket's value over its logical CPUs.
     pub memory_thread: f64,
     /// Requests to remote memory of one thread.
     pub remote: f64,
-    /// Coherence that is high, mean over an application's threads (SAM-MPH).
+    /// High COH or SNP, mean over an application's threads (SAM-MPH).
     pub high_coherence: f64,
     /// Instructions per cycle below which an application is bound by latency and may share a core
     /// (SAM-MPH).
@@ -40,8 +41,8 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Two sockets of 20 logical CPUs at 2.2 GHz [author code; "as in the paper" by its README];
-    /// the high value is the port's.
+    /// Two sockets of 20 logical CPUs at 2.2 GHz [author code; "as in the paper" by its README].
+    /// `high_coherence` is from the user-level port [third-party code].
     pub const TWO_SOCKET: Self = Self {
         coherence: 550_000.0,
         memory_socket: 75_000_000.0,
@@ -65,23 +66,22 @@ impl Thresholds {
     /// The user-level port on four sockets [third-party code].
     pub const PORT_FOUR_SOCKET: Self = Self::FOUR_SOCKET;
 
-    /// The rate of coherence at which a thread loses as much of its time as at the published
-    /// threshold. The argument is the extra cost of a line from another socket (inferred).
+    /// The COH threshold, events per second, at which a thread loses the same share of its time as
+    /// at the published one (inferred). `extra_ns`: extra cost of a line from another socket.
     #[must_use]
     pub fn coherence_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.coherence * TWO_SOCKET_EXTRA_NS / extra_ns
     }
 
-    /// The same for requests to remote memory, from the extra time of a remote load. Inferred: the
-    /// authors say only that they found it in a similar way.
+    /// The RDR threshold, requests per second, derived in the same way. `extra_ns`: extra time of a
+    /// remote load. Inferred: the authors say only that they found it in a similar way.
     #[must_use]
     pub fn remote_per_s(extra_ns: f64) -> f64 {
         Self::TWO_SOCKET.remote * TWO_SOCKET_EXTRA_LOAD_NS / extra_ns
     }
 
-    /// The same with measured values, where there are any. The high threshold of coherence keeps
-    /// its ratio to the other. That of a thread's misses stays the socket's over its
-    /// `logical_cpus`.
+    /// These thresholds with measured values where `found` has them. `high_coherence` keeps its
+    /// ratio to `coherence`. `memory_thread` becomes the socket's value over its `logical_cpus`.
     #[must_use]
     pub fn calibrated(self, found: &Calibrated, logical_cpus: f64) -> Self {
         let coherence = found.coherence_per_s.unwrap_or(self.coherence);
@@ -99,11 +99,12 @@ impl Thresholds {
         }
     }
 
-    /// The values for another clock and another number of logical CPUs a socket.
+    /// The thresholds for another clock and another socket. `clock`: its ratio to the clock of
+    /// these values. `logical_cpus`: hardware threads of a socket.
     ///
-    /// Rates of a thread are events per cycle and follow the clock; the sum of a socket follows the
-    /// number of its CPUs too. The coherence sum does not: it is one pair of threads that
-    /// communicates, on a socket of any size.
+    /// A thread's rates are events per cycle, so they follow the clock. A socket's misses follow
+    /// the number of its CPUs too. Coherence does not: one pair of threads causes it on a socket of
+    /// any size.
     #[must_use]
     pub fn scaled(self, clock: f64, logical_cpus: f64) -> Self {
         Self {
@@ -117,18 +118,18 @@ impl Thresholds {
     }
 }
 
-/// Which published values a machine starts from.
+/// The published values that a machine's thresholds are scaled from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
     /// The authors' two- or four-socket values, by the number of sockets.
     Published,
-    /// The user-level port's.
+    /// The user-level port's two- or four-socket values [third-party code].
     Port,
 }
 
 impl Basis {
-    /// The thresholds for a machine: those of the machine with as many sockets, scaled to its clock
-    /// and CPUs. An unknown clock counts as that machine's.
+    /// The thresholds for a machine, scaled to its clock and CPUs. More than two sockets take the
+    /// four-socket values. Without a known clock only the CPUs count.
     #[must_use]
     pub fn for_machine(self, layout: &Layout, clock_hz: Option<f64>) -> Thresholds {
         let (values, basis_mhz) = match (self, layout.sockets.len() > 2) {
@@ -141,7 +142,7 @@ impl Basis {
         values.scaled(clock, layout.mean_cpus_of_a_socket())
     }
 
-    /// The thresholds for a topology; as they were measured there, where they were.
+    /// The thresholds for a topology, with its calibrated values in place of the scaled ones.
     #[must_use]
     pub fn for_topology(self, topology: &Topology) -> Thresholds {
         let layout = Sockets::new(topology).layout;

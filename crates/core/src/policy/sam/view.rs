@@ -3,12 +3,12 @@
 use crate::{CpuSet, Pid, Tid};
 use alloc::vec::Vec;
 
-/// The CPUs of a machine by socket; a socket is one memory controller with CPUs (a node with CPUs).
+/// The CPUs of a machine by socket. A socket is a node with CPUs: one memory controller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The sockets.
     pub sockets: Vec<Socket>,
-    /// The socket of each CPU; `None` for a CPU of none.
+    /// The socket of each CPU; `None` for a CPU that SAM does not use.
     pub socket_of_cpu: Vec<Option<usize>>,
     /// Whether a CPU is the first hardware thread of its core.
     pub is_first_of_core: Vec<bool>,
@@ -17,19 +17,19 @@ pub struct Layout {
 /// The CPUs of one socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Socket {
-    /// First hardware threads of all cores, then the others: the order in which an idle CPU is
-    /// taken.
+    /// All CPUs in the order in which an idle one is taken: first hardware threads of cores, then
+    /// the others.
     pub cpus: Vec<usize>,
-    /// How many of them are first threads: the physical cores.
+    /// Number of physical cores.
     pub cores: usize,
-    /// All of them as a mask.
+    /// All CPUs.
     pub mask: CpuSet,
-    /// The first hardware threads as a mask.
+    /// The first hardware thread of each core.
     pub core_mask: CpuSet,
 }
 
 impl Layout {
-    /// From `(socket, is first of its core)` of each CPU.
+    /// The layout of CPUs given as `(socket, is first of its core)`, in CPU order.
     #[must_use]
     pub fn new(cpus: impl IntoIterator<Item = Option<(usize, bool)>>) -> Self {
         let mut layout = Self::default();
@@ -53,8 +53,8 @@ impl Layout {
         layout
     }
 
-    /// Sockets of equal size, CPUs numbered socket by socket: the first threads of its cores, then
-    /// the second ones.
+    /// Sockets of equal size. CPUs are numbered socket by socket, in each the first hardware thread
+    /// of every core, then the others.
     #[must_use]
     pub fn regular(sockets: usize, cores: usize, threads_per_core: usize) -> Self {
         let of_socket =
@@ -62,7 +62,7 @@ impl Layout {
         Self::new((0..sockets).flat_map(of_socket))
     }
 
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     #[must_use]
     pub fn cpu_count(&self) -> usize {
         self.socket_of_cpu.len()
@@ -79,21 +79,21 @@ impl Layout {
 /// Where a thread's data is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataHome {
-    /// Not looked at.
+    /// Not observed.
     #[default]
     Unknown,
-    /// Spread (interleaved, say): no socket is home.
+    /// Spread over sockets, by interleaving for instance, or on a node without CPUs.
     Scattered,
-    /// Clearly on one socket.
+    /// Mostly on one socket.
     Socket(usize),
 }
 
 /// A managed thread that runs on a CPU, with its rates in events per second of CPU time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Running {
-    /// The thread.
+    /// Number of the thread.
     pub tid: Tid,
-    /// Its process, where known.
+    /// Process of the thread, where known.
     pub pid: Option<Pid>,
     /// Inter-socket coherence (COH): misses served by the cache of another socket.
     pub coherence: f64,
@@ -102,20 +102,20 @@ pub struct Running {
     pub sharing: f64,
     /// Memory accesses (MEM): last-level cache misses.
     pub memory: f64,
-    /// Remote memory accesses (RDR).
+    /// Requests to remote memory (RDR).
     pub remote: f64,
     /// Instructions per cycle, where known (SAM-MPH).
     pub instructions_per_cycle: Option<f64>,
     /// Stall cycles per inter-socket coherence event, where known (SAM-MPH).
     pub stalls_per_coherence: Option<f64>,
-    /// Where its pages are.
+    /// Socket of the thread's data.
     pub home: DataHome,
-    /// One of its rates is not known of this interval, though it is of others: it may have any of
-    /// the problems.
+    /// COH, SNP or MEM is unknown although it is known for other threads, so the thread may have
+    /// any of the problems.
     pub is_uncounted: bool,
-    /// The socket that holds more than half of them, by however little: no reason to go there, but
-    /// one not to leave.
-    pub half: Option<usize>,
+    /// The socket of more than half of its sampled accesses, by however little. It is too weak a
+    /// reason to move there, but a reason to stay (phase B).
+    pub majority_socket: Option<usize>,
     /// The CPUs that it may use; `None` for any.
     pub allowed: Option<CpuSet>,
 }
@@ -131,17 +131,17 @@ impl Running {
 /// The state of a CPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Use {
-    /// Nothing: a thread may be put here.
+    /// No thread runs here: one may be put here.
     #[default]
     Idle,
-    /// Something that is not ours to move: a stranger's thread, or the decision itself.
+    /// Not to be used: the CPU is isolated, or its thread is exempt from management.
     Reserved,
-    /// A managed thread: the thread that used the CPU most. Threads queued behind it are not seen.
+    /// The managed thread that used the CPU most. Threads queued behind it are not seen.
     Thread(Running),
 }
 
 impl Use {
-    /// The managed thread.
+    /// The managed thread, if one runs.
     #[must_use]
     pub fn thread(&self) -> Option<&Running> {
         match self {
