@@ -18,7 +18,8 @@ use crate::matrix::Matrix;
 use crate::units::Bytes;
 use alloc::vec::Vec;
 
-/// A checked machine. Indices of nodes, CPUs, cache domains and packages are dense, from zero.
+/// A machine without contradictions. Indices of nodes, CPUs, cache domains and packages are dense,
+/// from zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
     description: Description,
@@ -29,10 +30,10 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Checks a description.
+    /// Checks a description and builds its indices.
     ///
     /// # Errors
-    /// Names the field that contradicts the others, and what it should have been.
+    /// The field that contradicts the others, and its expected value.
     pub fn new(description: Description) -> Result<Self, TopologyError> {
         description.check()?;
         let groups = |count: usize, group_of: fn(&Cpu) -> usize| {
@@ -53,37 +54,37 @@ impl Topology {
         Ok(Self { description, cpus_of_node, cpus_of_domain, cpus_of_package, isolated })
     }
 
-    /// What it was made from.
+    /// The description behind this topology.
     #[must_use]
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// How many nodes, those without CPUs or without memory included.
+    /// Number of nodes, those without CPUs or without memory included.
     #[must_use]
     pub fn node_count(&self) -> usize {
         self.description.nodes.len()
     }
 
-    /// How many CPUs.
+    /// Number of logical CPUs, isolated ones included.
     #[must_use]
     pub fn cpu_count(&self) -> usize {
         self.description.cpus.len()
     }
 
-    /// How many last-level cache domains.
+    /// Number of last-level cache domains.
     #[must_use]
     pub fn domain_count(&self) -> usize {
         self.cpus_of_domain.len()
     }
 
-    /// How many packages (sockets).
+    /// Number of packages (sockets).
     #[must_use]
     pub fn package_count(&self) -> usize {
         self.cpus_of_package.len()
     }
 
-    /// One CPU.
+    /// The CPU with this index.
     #[must_use]
     pub fn cpu(&self, cpu: usize) -> &Cpu {
         &self.description.cpus[cpu]
@@ -131,7 +132,7 @@ impl Topology {
         CpuSet::first(self.cpu_count())
     }
 
-    /// Those of some CPUs that a manager may use: not the isolated ones.
+    /// The CPUs of `cpus` that a manager may use: those that are not isolated.
     #[must_use]
     pub fn usable(&self, cpus: &CpuSet) -> CpuSet {
         cpus.difference(&self.isolated)
@@ -143,7 +144,7 @@ impl Topology {
         self.description.nodes[node].memory
     }
 
-    /// Whether a node has memory, and so a controller with a load that counts.
+    /// Whether a node has memory.
     #[must_use]
     pub fn has_memory(&self, node: usize) -> bool {
         self.memory(node) > Bytes(0)
@@ -161,16 +162,16 @@ impl Topology {
         (0..self.node_count()).filter(|&node| self.has_memory(node)).collect()
     }
 
-    /// Nodes that should have equally loaded controllers: those with memory and CPUs, or all with
-    /// memory if no node has both. A memory-only node (CXL) is a slower tier: that it is idle is no
-    /// imbalance.
+    /// Nodes that should have equally loaded controllers. They are the nodes with memory and CPUs,
+    /// or all with memory if no node has both. A memory-only node (CXL) is a slower tier, which may
+    /// be idle.
     #[must_use]
     pub fn controllers(&self) -> NodeSet {
         let both = self.memory_nodes().intersection(&self.compute_nodes());
         if both.is_empty() { self.memory_nodes() } else { both }
     }
 
-    /// ACPI SLIT distance (10 = local).
+    /// ACPI SLIT distance: 10 for the node itself.
     #[must_use]
     pub fn distance(&self, accessing: usize, holding: usize) -> u32 {
         self.description.distances[(accessing, holding)]
@@ -186,20 +187,20 @@ impl Topology {
         }
     }
 
-    /// What was found on this machine in place of the published thresholds.
+    /// Thresholds measured on this machine, which replace published ones.
     #[must_use]
     pub fn calibrated(&self) -> &Calibrated {
         &self.description.calibrated
     }
 
-    /// What accesses cost on this machine, as far as it is known.
+    /// Costs of accesses on this machine, as far as they are known.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &self.description.costs
     }
 
-    /// Measured bandwidth in bytes per second that `accessing` draws from `holding`, where it was
-    /// measured. The diagonal is local bandwidth.
+    /// Measured bandwidth in bytes per second by `[accessing][holding]`, the diagonal for local
+    /// accesses. `None` if it was not measured.
     #[must_use]
     pub fn bandwidth(&self) -> Option<&Matrix<f64>> {
         self.description.bandwidth_bytes_per_s.as_ref()
@@ -249,15 +250,13 @@ impl Topology {
         self.description.cpus[cpu].kernel_id
     }
 
-    /// The node with this kernel number. A scan over the nodes: keep the answer where it is needed
-    /// per sample.
+    /// The node with this kernel number. It scans all nodes, so do not call it per sample.
     #[must_use]
     pub fn node_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
         self.description.nodes.iter().position(|node| node.kernel_id == kernel_id)
     }
 
-    /// The CPU with this kernel number. A scan over the CPUs: keep the answer where it is needed
-    /// per sample.
+    /// The CPU with this kernel number. It scans all CPUs, so do not call it per sample.
     #[must_use]
     pub fn cpu_of_kernel_id(&self, kernel_id: u32) -> Option<usize> {
         self.description.cpus.iter().position(|cpu| cpu.kernel_id == kernel_id)

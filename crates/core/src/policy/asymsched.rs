@@ -45,7 +45,7 @@ pub use reason::{AsymSchedReason, PlacementReason};
 
 use self::away::with_images;
 use self::decision::Cost;
-use self::memory::{Measured, Phase, State, Wish};
+use self::memory::{Measured, Phase, Request, State};
 use self::reading::Reading;
 use self::search_cache::SearchCache;
 use super::{Policy, Registered, carrefour};
@@ -60,7 +60,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Its line in the table of policies.
+/// AsymSched's entry in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "asymsched",
     about: "whole nodes of threads, then their memory: the node sets with the most bandwidth between them",
@@ -73,25 +73,27 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: None,
 };
 
-/// Sampling while memory follows threads: Carrefour's accurate rate, for nothing is published of
-/// AsymSched's.
+/// Sampling while memory follows threads: Carrefour's accurate rate. AsymSched's own rate is not
+/// published.
 const ACCURATE: Sampling = carrefour::preset::FINAL.sampling.accurate;
-/// Sampling else: Carrefour's cheap rate, a fourth of that.
+/// Sampling at all other times: Carrefour's cheap rate, a fourth of the accurate one.
 const CHEAP: Sampling = carrefour::preset::FINAL.sampling.cheap;
 
-/// State of the policy.
+/// AsymSched with its state across intervals.
 #[derive(Debug, Clone)]
 pub struct AsymSched {
     preset: Preset,
     searches: SearchCache,
     states: BTreeMap<Pid, State>,
     measured: Measured,
+    /// Time of the last decision.
     decided: Option<Nanos>,
+    /// The last decision.
     last: Option<Decision>,
 }
 
 impl AsymSched {
-    /// A policy that knows no process yet.
+    /// A policy of this preset without observations.
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self {
@@ -104,15 +106,15 @@ impl AsymSched {
         }
     }
 
-    /// Whether a process is on its way: its threads are about to move or did, and its memory
-    /// follows.
+    /// Whether some process is being moved: from the proposal for its threads until its memory has
+    /// followed.
     #[must_use]
-    pub fn is_anybody_moving(&self) -> bool {
+    pub fn is_any_moving(&self) -> bool {
         self.states.values().any(|state| state.phase != Phase::Stable)
     }
 
-    /// The nodes that the threads of a process left, with those that they took, while its memory
-    /// still follows.
+    /// The moves that the memory of a process still follows: each node that its threads left, with
+    /// the node that they took. Empty for other processes.
     #[must_use]
     pub fn on_the_way(&self, pid: Pid) -> &[NodeMove] {
         match self.states.get(&pid).map(|state| &state.phase) {
@@ -121,28 +123,29 @@ impl AsymSched {
         }
     }
 
-    /// Time spent on moving the memory of a process (`A_tm`).
+    /// Time spent so far on moving the memory of a process (`A_tm`).
     #[must_use]
     pub fn migration_time(&self, pid: Pid) -> Nanos {
         self.states.get(&pid).map_or(Nanos(0), |state| state.migration_time)
     }
 
-    /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs,
-    /// managed applications, both ascending.
+    /// The last decision, for reports. Its indices are those of the [`Situation`]: nodes with CPUs
+    /// and managed applications, both ascending.
     #[must_use]
     pub fn last_decision(&self) -> Option<&Decision> {
         self.last.as_ref()
     }
 
-    /// Seconds to migrate 10⁹ bytes, as published or as this host showed.
+    /// Seconds to migrate 10⁹ bytes. This host's own migrations give it if the preset measures and
+    /// enough memory was moved, else the preset.
     #[must_use]
     pub fn seconds_per_gb(&self) -> f64 {
         let measured = self.measured.seconds_per_gb().filter(|_| self.preset.measures_cost);
         measured.unwrap_or(self.preset.seconds_per_gb)
     }
 
-    /// Forgets processes that ended; a reused pid starts anew.
-    fn remember(&mut self, model: &Model) {
+    /// Keeps one state for each process of the model. A reused pid gets a new one.
+    fn update_states(&mut self, model: &Model) {
         self.states
             .retain(|pid, state| model.app(*pid).is_some_and(|app| app.started == state.started));
         for app in &model.apps {
@@ -152,29 +155,32 @@ impl AsymSched {
         }
     }
 
-    /// Steps of the applications that are on their way.
+    /// Proposals for the memory of the applications whose threads moved.
     fn follow(&mut self, model: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for (index, app) in model.apps.iter().enumerate() {
             let seconds_per_gb = self.seconds_per_gb();
-            let state = self
-                .states
-                .get_mut(&app.pid)
-                .expect("every application of the model is remembered");
-            if let Some(wish) = state.step(model, index, &self.preset) {
-                proposals.push(wish.proposal(app, state, &self.preset, (model.at, seconds_per_gb)));
+            let state =
+                self.states.get_mut(&app.pid).expect("every application of the model has a state");
+            if let Some(request) = state.step(model, index, &self.preset) {
+                proposals.push(request.proposal(
+                    app,
+                    state,
+                    &self.preset,
+                    (model.at, seconds_per_gb),
+                ));
             }
         }
         proposals
     }
 
-    /// Samples find the pages that follow. While no process is on the way, a few samples show which
-    /// threads use which memory.
+    /// Proposes sampling rates where they change. Samples find the pages that must follow. In a
+    /// stable process a few samples show which threads use which memory.
     fn sample(&mut self, model: &Model) -> Vec<Proposal> {
         let mut proposals = Vec::new();
         for app in &model.apps {
             let Some(state) = self.states.get_mut(&app.pid) else { continue };
-            // A full migration at the end needs no samples.
+            // A full migration moves all pages, so it needs no samples.
             let follows = !matches!(state.phase, Phase::Stable | Phase::Bulk);
             let sampling = if follows { ACCURATE } else { CHEAP };
             if state.sampling != Some(sampling) {
@@ -189,12 +195,12 @@ impl AsymSched {
         proposals
     }
 
-    /// Looks for a placement, unless a process is still on the way from the last one.
+    /// Proposes a placement of the threads, unless some process is still being moved.
     fn place(&mut self, model: &Model, topology: &Topology) -> Vec<Proposal> {
-        // Give or take a tenth, as a host wakes.
+        // The host's wake-up may come up to a tenth of a period early.
         let period = self.preset.period.0 - self.preset.period.0 / 10;
         let is_due = self.decided.is_none_or(|at| model.at.since(at).0 >= period);
-        if !is_due || self.is_anybody_moving() {
+        if !is_due || self.is_any_moving() {
             return Vec::new();
         }
         self.decided = Some(model.at);
@@ -218,15 +224,15 @@ impl AsymSched {
                         Phase::Proposed(moves.chain(away).collect());
                 }
             }
-            Verdict::Stay => self.gather_for_who_stays(model, &reading, &decision),
+            Verdict::Stay => self.gather_for_staying_threads(model, &reading, &decision),
             Verdict::Symmetric | Verdict::NoCluster | Verdict::OverBudget => {}
         }
         self.last = Some(decision);
         proposals
     }
 
-    /// The target of memory that an application has away from its threads, and its size. It is
-    /// empty where the move would exceed the application's budget.
+    /// The moves that bring an application's memory on nodes without its threads to them, and the
+    /// size of that memory. Empty where these moves would exceed the application's budget.
     fn gather(
         &self,
         reading: &Reading,
@@ -245,9 +251,14 @@ impl AsymSched {
         (moves.into_iter().map(of_machine).collect(), memory)
     }
 
-    /// Memory away from threads that are well placed comes to them. The threshold is the share of
-    /// requests that makes a process one that uses other nodes' memory.
-    fn gather_for_who_stays(&mut self, model: &Model, reading: &Reading, decision: &Decision) {
+    /// Starts to bring memory to well-placed threads from nodes where the application has none. It
+    /// starts only above the preset's `least_remote_share` of the application's requests.
+    fn gather_for_staying_threads(
+        &mut self,
+        model: &Model,
+        reading: &Reading,
+        decision: &Decision,
+    ) {
         for cluster in &decision.clusters {
             let away = reading.away[cluster.app].iter();
             if away.map(|part| part.share).sum::<f64>() < self.preset.least_remote_share {
@@ -263,7 +274,7 @@ impl AsymSched {
 
 impl Policy for AsymSched {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
-        self.remember(model);
+        self.update_states(model);
         let following = self.follow(model);
         let mut proposals =
             if following.is_empty() { self.place(model, topology) } else { following };
@@ -282,7 +293,7 @@ impl Policy for AsymSched {
                 continue;
             };
             match (&step.action, &outcome.result) {
-                // The threads are back: no memory is to follow them to where they were.
+                // The threads went back, so their memory must not follow the cancelled move.
                 (Action::SetAffinity { .. }, _) if matches!(step.reason, Reason::Undo(_)) => {
                     state.phase = Phase::Stable;
                 }
@@ -303,7 +314,7 @@ impl Policy for AsymSched {
         }
     }
 
-    /// Until its memory has followed, the rest of it included, which goes at once in the end.
+    /// True until the memory has followed, the full migration at the end included.
     fn is_under_way(&self, pid: Pid) -> bool {
         let is_bulk = |state: &State| state.phase == Phase::Bulk;
         !self.on_the_way(pid).is_empty() || self.states.get(&pid).is_some_and(is_bulk)
@@ -318,7 +329,7 @@ impl Policy for AsymSched {
     }
 }
 
-impl Wish {
+impl Request {
     fn proposal(
         self,
         app: &App,
@@ -384,10 +395,10 @@ fn steps(
     decision.moves().filter(|(from, _)| own >> from & 1 == 1).map(reason).collect()
 }
 
-/// Every thread on a node that is left goes to the CPUs of the new node. The other threads of the
-/// process are pinned where they are. With free masks the kernel's balancing takes them away from
-/// the chosen pair (emulated: within seconds). The pins are ours; the paper moves threads only. A
-/// sleeping thread on a node of none of them is left alone.
+/// Proposals for the threads of a process that moves. Threads on a node of `steps` go to the CPUs
+/// of its new node. The others are pinned where they are (our rule; the paper moves threads only).
+/// With free masks the kernel's balancing moves them away again (emulated: within seconds). A
+/// thread on a node where all threads of the process sleep is left alone.
 fn move_threads(
     model: &Model,
     topology: &Topology,

@@ -10,10 +10,10 @@
 //! source. `trigger` decides when the algorithm runs. Not covered: more processes than cores,
 //! processes with several threads, memory on several nodes.
 
-mod appetite;
 mod candidates;
 mod mapping;
 mod maximum_local;
+mod misses;
 mod penalty;
 mod preset;
 mod refine;
@@ -26,10 +26,10 @@ pub use preset::{Preset, Refinement};
 pub use refine::refine;
 pub use trigger::Due;
 
-use self::appetite::{Appetite, Company};
 use self::candidates::Candidate;
-use self::penalty::SidesSeen;
-use self::trigger::{Remembered, Trigger};
+use self::misses::{PhaseMisses, Placements};
+use self::penalty::CpiBySide;
+use self::trigger::{ProcessEpoch, Trigger};
 use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::model::Model;
@@ -42,7 +42,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Its line in the table of policies.
+/// N-MASS's entry in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: "nmass",
     about: "single-threaded processes: locality against last-level cache pressure",
@@ -55,68 +55,67 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: Some(|| Box::new(NMass::new(Preset::STEADY))),
 };
 
-/// State of the policy.
+/// N-MASS with its state across epochs.
 #[derive(Debug, Clone)]
 pub struct NMass {
     preset: Preset,
     trigger: Trigger,
-    company: Company,
-    /// Knowledge about each process from earlier epochs.
-    known: BTreeMap<Pid, Known>,
+    placements: Placements,
+    states: BTreeMap<Pid, ProcessState>,
     profiles: BTreeMap<Pid, Profile>,
 }
 
 /// State kept for a process.
 #[derive(Debug, Clone, Default)]
-struct Known {
-    sides: SidesSeen,
-    appetite: Appetite,
-    /// Instructions retired since observation began. They give the position in its profile.
+struct ProcessState {
+    cpi: CpiBySide,
+    misses: PhaseMisses,
+    /// Instructions retired since observation began: the position in the process's profile.
     instructions: f64,
 }
 
-/// Reason of a proposal: the numbers of one process at the time of the run.
+/// Why N-MASS moves a process: its numbers at the time of the run.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(tag = "reason", rename = "nmass"))]
 pub struct NMassReason {
     /// Last-level cache misses per 1000 instructions.
     pub mpki: f64,
-    /// NUMA penalty, and how it is known.
+    /// NUMA penalty and its source.
     pub penalty: Penalty,
-    /// Node of its memory.
+    /// Node of the process's memory.
     pub home: usize,
-    /// Node where it ran.
+    /// Node that the process leaves.
     pub from: usize,
-    /// Node where it shall run.
+    /// Node that the process joins.
     pub to: usize,
-    /// Which step of the algorithm decided.
+    /// The step of the algorithm that decided.
     pub cause: Cause,
     /// Pressure that no target may reach, MPKI.
     pub threshold_mpki: f64,
-    /// The cause of a run of the algorithm.
+    /// Why the algorithm ran.
     pub due: Due,
 }
 
-/// Pressure that the memory of a node bears on this machine, MPKI.
+/// Cache pressure that saturates the interconnect of this machine, MPKI.
 pub(super) fn threshold_mpki(topology: &Topology) -> f64 {
     Preset::PUBLISHED.for_topology(topology).threshold_mpki
 }
 
 impl NMass {
-    /// A policy that knows no process yet.
+    /// A policy of this preset without observations.
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self {
             preset,
             trigger: Trigger::default(),
-            company: Company::default(),
-            known: BTreeMap::new(),
+            placements: Placements::default(),
+            states: BTreeMap::new(),
             profiles: BTreeMap::new(),
         }
     }
 
-    /// Gives a process the profile of its program, from separate runs. Its penalty then comes from
-    /// there.
+    /// Sets the profile of a process's program, from separate runs. The penalty of the process then
+    /// comes from it.
     pub fn set_profile(&mut self, pid: Pid, profile: Profile) {
         self.profiles.insert(pid, profile);
     }
@@ -125,31 +124,37 @@ impl NMass {
     fn observe(&mut self, candidates: &[Candidate], elapsed: Nanos) {
         let is_candidate =
             |pid: &Pid| candidates.binary_search_by_key(pid, |candidate| candidate.pid).is_ok();
-        self.known.retain(|pid, _| is_candidate(pid));
-        self.company.observe(candidates.iter().map(|candidate| (candidate.pid, candidate.domain)));
-        let is_settled = self.company.is_settled();
+        self.states.retain(|pid, _| is_candidate(pid));
+        let domains = candidates.iter().map(|candidate| (candidate.pid, candidate.domain));
+        self.placements.observe(domains);
+        let are_settled = self.placements.are_settled();
         for candidate in candidates {
-            let known = self.known.entry(candidate.pid).or_default();
-            known.appetite.observe(candidate.mpki, is_settled, self.preset.trigger);
-            known.instructions += candidate.instructions_per_s * elapsed.seconds();
+            let state = self.states.entry(candidate.pid).or_default();
+            state.misses.observe(candidate.mpki, are_settled, self.preset.trigger);
+            state.instructions += candidate.instructions_per_s * elapsed.seconds();
             if let Some(cpi) = candidate.cycles_per_instruction {
-                known.sides.observe(candidate.node == candidate.home, cpi, candidate.mpki);
+                state.cpi.observe(candidate.node == candidate.home, cpi, candidate.mpki);
             }
         }
     }
 
     fn penalty(&self, candidate: &Candidate, line: &PenaltyLine) -> Penalty {
-        let known = self.known.get(&candidate.pid).cloned().unwrap_or_default();
+        let state = self.states.get(&candidate.pid).cloned().unwrap_or_default();
         let profile = self.profiles.get(&candidate.pid);
-        let point = profile.and_then(|profile| profile.at(known.instructions as u64));
-        penalty::best_known(point, &known.sides, line, candidate.mpki)
+        let point = profile.and_then(|profile| profile.at(state.instructions as u64));
+        penalty::best_known(point, &state.cpi, line, candidate.mpki)
     }
 
+    /// Ends an epoch. Returns why a run is due, if one is.
     fn due(&mut self, candidates: &[Candidate], now: Nanos) -> Option<Due> {
         let epoch = candidates.iter().map(|candidate| {
             (
                 candidate.pid,
-                Remembered { mpki: candidate.mpki, home: candidate.home, domain: candidate.domain },
+                ProcessEpoch {
+                    mpki: candidate.mpki,
+                    home: candidate.home,
+                    domain: candidate.domain,
+                },
             )
         });
         self.trigger.end_epoch(now, epoch.collect(), self.preset.trigger)
@@ -168,7 +173,7 @@ impl NMass {
         let line = penalty::line(topology);
         let mut candidates = candidates.to_vec();
         if preset.remembers_misses {
-            let most = |pid: &Pid| self.known.get(pid).map(|known| known.appetite.most());
+            let most = |pid: &Pid| self.states.get(pid).map(|state| state.misses.most());
             candidates.iter_mut().for_each(|one| one.mpki = most(&one.pid).unwrap_or(one.mpki));
         }
         let penalties: Vec<Penalty> =
@@ -214,11 +219,11 @@ impl NMass {
 struct Placed {
     pid: Pid,
     domain: usize,
-    /// `None` if it runs there already.
+    /// `None` if the process runs in this domain already.
     proposal: Option<Proposal>,
 }
 
-/// The cache domain that has the same place on node `to` as `domain` on `from`.
+/// The cache domain that has the same rank on node `to` as `domain` has on `from`.
 fn image_of_domain(topology: &Topology, domain: usize, from: usize, to: usize) -> Option<usize> {
     let of_node = |node: usize| {
         (0..topology.domain_count()).filter(move |&domain| {
@@ -238,7 +243,7 @@ impl Policy for NMass {
         self.observe(&all, model.elapsed);
         let Some(due) = self.due(&all, model.at) else { return Vec::new() };
         let placed = self.run(&all, model, topology, due);
-        placed.iter().for_each(|placed| self.trigger.expect_in(placed.pid, placed.domain));
+        placed.iter().for_each(|placed| self.trigger.set_expected(placed.pid, placed.domain));
         placed.into_iter().filter_map(|placed| placed.proposal).collect()
     }
 
@@ -256,7 +261,7 @@ impl Policy for NMass {
         self.preset.epoch
     }
 
-    /// A process born in its first epoch is placed in the next.
+    /// Two epochs: a process that starts during one is placed at the end of the next.
     fn settles_within(&self) -> Nanos {
         Nanos(2 * self.preset.epoch.0)
     }

@@ -29,10 +29,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Its name on the command line and in plans.
+/// The policy's name on the command line and in plans.
 pub(super) const NAME: &str = "sharing";
 
-/// Its line in the table of policies.
+/// The policy's entry in the table of policies.
 pub(super) const REGISTERED: Registered = Registered {
     name: NAME,
     about: "threads that share data onto one node, unless they would fight for its resources",
@@ -45,15 +45,16 @@ pub(super) const REGISTERED: Registered = Registered {
     in_auto: None,
 };
 
-/// State of the policy.
+/// Thread clustering by sharing, with its state across rounds.
 #[derive(Debug, Clone)]
 pub struct Sharing {
     preset: Preset,
-    /// Whether the last round moved threads, so that this round is left to moves of pages.
+    /// The next round proposes nothing, because the last one moved threads and the preset
+    /// alternates.
     is_page_round: bool,
 }
 
-/// Reason of a proposal.
+/// Why a thread is moved or pinned, or why sampling changes.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -61,47 +62,47 @@ pub struct Sharing {
     serde(tag = "reason", rename_all = "kebab-case")
 )]
 pub enum SharingReason {
-    /// The thread joins those with which it shares data.
+    /// The thread joins the threads with which it shares data.
     Join {
         /// Threads in the group.
         threads: usize,
-        /// Common samples (or similarity) of the weakest pair that holds the group together.
+        /// Common samples (or similarity) of the weakest pair that connects the group.
         weakest: u32,
-        /// Node where it ran.
+        /// Node that the thread leaves.
         from: usize,
         /// Node of the group.
         to: usize,
     },
-    /// The thread stays, because the threads with which it shares data are on its node or will come
-    /// there.
+    /// The thread is pinned where it runs, because its group is on this node.
     Stay {
         /// Threads in the group.
         threads: usize,
-        /// Its node.
+        /// Node of the group.
         node: usize,
     },
-    /// The thread makes room for a group.
+    /// The thread has no group and makes room for one.
     MakeRoom {
-        /// Node where it ran.
+        /// Node that the thread leaves.
         from: usize,
-        /// Node that has room.
+        /// Node with room.
         to: usize,
     },
-    /// Switches the samples that show which threads share data on or off.
+    /// The samples that show which threads share data are switched on or off.
     Sampling {
-        /// Whether samples are switched on.
+        /// Whether these samples are switched on.
         names: bool,
     },
 }
 
 impl Sharing {
-    /// A policy without state.
+    /// A policy of this preset, in its first round.
     #[must_use]
     pub fn new(preset: Preset) -> Self {
         Self { preset, is_page_round: false }
     }
 
-    /// As [`Policy::propose`], for some of the processes. Threads of other processes stay in place.
+    /// As [`Policy::propose`], for the processes that `is_asked` selects. Threads of other
+    /// processes stay in place.
     pub fn propose_for(
         &mut self,
         model: &Model,
@@ -116,14 +117,14 @@ impl Sharing {
         self.propose_pairs(model, topology, &pairs, &asked)
     }
 
-    /// Pairs of threads that share data, by samples, in the processes that are `asked` (by place in
-    /// the model).
+    /// Pairs of threads that share data, by samples, most samples first. `asked`: by model index of
+    /// a process, whether it is included.
     #[must_use]
     pub fn pairs(&self, model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Pair> {
         observe::pairs(model, topology, asked, &self.preset)
     }
 
-    /// As [`Sharing::propose_for`], with given pairs, most samples first.
+    /// Proposals for given pairs, most samples first. `asked`: as for [`Sharing::pairs`].
     pub fn propose_pairs(
         &mut self,
         model: &Model,
@@ -138,7 +139,7 @@ impl Sharing {
         let shift = |shift: Shift| Some(self.shift(shift, exact.take(shift)?, model, topology));
         let mut proposals: Vec<Proposal> = placed.shifts.into_iter().filter_map(shift).collect();
         proposals.extend(placed.stays.into_iter().map(|stay| Self::stay(stay, model, topology)));
-        // If no thread moved, this round is already left to moves of pages.
+        // A round without proposals needs no page round after it.
         self.is_page_round = self.preset.alternates && !proposals.is_empty();
         proposals
     }

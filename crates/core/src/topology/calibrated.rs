@@ -1,24 +1,22 @@
-//! What was found on this machine in place of the published thresholds.
+//! Thresholds measured on this machine, which replace published ones.
 
 use super::description::{TopologyError, positive, refuse};
 use alloc::format;
 
-/// Thresholds by measurement; each `None` where it was not measured, and the published one counts.
+/// Measured thresholds. Where one is `None`, the published one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Calibrated {
-    /// Carrefour's MAPTU: the fewest DRAM requests per microsecond of a program with a run time
-    /// that depended on placement.
+    /// Carrefour's MAPTU threshold, DRAM requests per microsecond: the least rate of a program with
+    /// a run time that depended on placement.
     pub requests_per_us: Option<f64>,
-    /// SAM: lines that a thread receives from another socket in a second above which sharers belong
-    /// on one.
+    /// SAM's coherence threshold (COH), cache lines per second that a thread receives from another
+    /// socket.
     pub coherence_per_s: Option<f64>,
-    /// SAM: last-level cache misses in a second of all threads of a socket from which on they slow
-    /// each other.
+    /// SAM's memory threshold (MEM), last-level cache misses per second of all threads of a socket.
     pub memory_per_s: Option<f64>,
-    /// SAM: requests of one thread to remote memory in a second above which it belongs where its
-    /// data is.
+    /// SAM's remote threshold (RDR), requests per second of one thread to remote memory.
     pub remote_per_s: Option<f64>,
-    /// N-MASS: what running remote costs.
+    /// N-MASS's estimate of the NUMA penalty.
     pub penalty: Option<PenaltyLine>,
 }
 
@@ -28,16 +26,14 @@ pub struct Calibrated {
 pub struct PenaltyLine {
     /// Penalty of a program without misses.
     pub intercept: f64,
-    /// What each miss per 1000 instructions adds.
+    /// Penalty that each miss per 1000 instructions adds.
     pub slope_per_mpki: f64,
-    /// The highest penalty that was seen: beyond the programs that it was made from the line says
-    /// no more than that.
+    /// Upper limit of the estimate: the highest penalty among the programs of the fit.
     pub most: f64,
 }
 
 impl PenaltyLine {
-    /// The line with the least squared error through points of (MPKI, penalty); `None` for points
-    /// that have but one MPKI.
+    /// Least-squares fit of `(MPKI, penalty)` points; `None` if all have the same MPKI.
     #[must_use]
     pub fn fit(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
@@ -64,7 +60,7 @@ impl PenaltyLine {
 }
 
 impl Calibrated {
-    /// Whether the numbers are some.
+    /// Checks that rates are positive and the penalty line is finite.
     pub(super) fn check(&self) -> Result<(), TopologyError> {
         let rates = [
             ("requests_per_us", self.requests_per_us),

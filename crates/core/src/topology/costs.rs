@@ -1,34 +1,37 @@
-//! What an access costs on this machine: latencies, bursts, transfers between caches.
+//! Costs of an access on this machine: latencies, bursts, transfers between caches.
 
 use super::description::{TopologyError, refuse};
 use crate::matrix::Matrix;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// Costs by measurement or from a machine file; each `None` where it is not known. The cost model
-/// has a default for each, with its source ([`crate::cost`]).
+/// Costs from measurements or a machine file. Where one is `None`, the cost model has a default
+/// with its source ([`crate::cost`]).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Costs {
-    /// Latency in ns of a DRAM access on an idle machine by `[accessing][holding]`; 0 = not known.
+    /// Latency of a DRAM access on an idle machine in ns, by `[accessing][holding]`; 0: not known.
     pub latency_ns: Option<Matrix<f64>>,
-    /// By holding node: ns that full use of its controller adds before there is a backlog.
+    /// By holding node, the latency in ns that full use of its controller adds before a queue
+    /// builds up.
     pub burst_ns: Option<Vec<f64>>,
-    /// ns of a line from another CPU's private cache behind the same last-level cache.
+    /// Transfer of a cache line from another CPU's private cache behind the same last-level cache,
+    /// ns.
     pub same_domain_ns: Option<f64>,
-    /// ns of a line from another cache domain of the same node.
+    /// Transfer of a cache line from another cache domain of the same node, ns.
     pub same_node_ns: Option<f64>,
-    /// ns of a line from a cache of another node by `[accessing][owning]`; 0 = not known.
+    /// Transfer of a cache line from a cache of another node in ns, by `[accessing][owning]`; 0:
+    /// not known.
     pub remote_cache_ns: Option<Matrix<f64>>,
-    /// ns of a hit in the last-level cache.
+    /// Hit in the last-level cache, ns.
     pub cache_hit_ns: Option<f64>,
-    /// Bytes of one last-level cache.
+    /// Size of one last-level cache, bytes.
     pub cache_bytes: Option<u64>,
-    /// Misses that one CPU keeps under way at most.
+    /// Largest number of outstanding misses of one CPU.
     pub outstanding_misses: Option<f64>,
 }
 
 impl Costs {
-    /// Whether the values are numbers, and fit a machine of `nodes` nodes.
+    /// Checks that the values are finite, zero or more, and have the shape of `nodes` nodes.
     pub(super) fn check(&self, nodes: usize) -> Result<(), TopologyError> {
         let matrices =
             [("latency_ns", &self.latency_ns), ("remote_cache_ns", &self.remote_cache_ns)];

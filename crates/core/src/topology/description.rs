@@ -1,4 +1,4 @@
-//! What a topology is made from, as plain fields, and the check that makes it one.
+//! The plain fields of a topology, and the check that they fit each other.
 
 use super::calibrated::Calibrated;
 use super::costs::Costs;
@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// A machine in plain fields, not yet checked.
+/// A machine as plain fields without a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
     /// Nominal clock in cycles per second: the rate of the reference-cycle counter.
@@ -22,13 +22,13 @@ pub struct Description {
     pub distances: Matrix<u32>,
     /// Measured bandwidth in bytes per second by `[accessing][holding]`.
     pub bandwidth_bytes_per_s: Option<Matrix<f64>>,
-    /// What was found on this machine in place of the published thresholds.
+    /// Thresholds measured on this machine.
     pub calibrated: Calibrated,
-    /// What an access costs.
+    /// Costs of an access.
     pub costs: Costs,
-    /// Directed links.
+    /// Directed links of the interconnect.
     pub links: Vec<Link>,
-    /// Routes by `[accessing][holding]`; `None` if the machine does not tell.
+    /// Routes by `[accessing][holding]`; `None` if they are not known.
     pub routes: Option<Vec<Vec<Route>>>,
 }
 
@@ -37,9 +37,9 @@ pub struct Description {
 pub struct NodeDescription {
     /// The kernel's number; may have holes.
     pub kernel_id: u32,
-    /// Memory; zero for a node without.
+    /// Size of its memory; zero for a node without memory.
     pub memory: Bytes,
-    /// Bandwidth of its controller in bytes per second.
+    /// Bandwidth of its memory controller in bytes per second; `None` if not known.
     pub controller_bytes_per_s: Option<f64>,
 }
 
@@ -56,8 +56,8 @@ pub struct Cpu {
     pub core: usize,
     /// Index of its package (socket).
     pub package: usize,
-    /// Taken out of scheduling by the administrator (isolcpus, nohz_full, isolated cpuset
-    /// partition): never used.
+    /// Removed from scheduling by the administrator (isolcpus, nohz_full, isolated cpuset
+    /// partition). A manager never uses it.
     pub isolated: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct Link {
     pub bytes_per_s: f64,
 }
 
-/// The links that data takes from a holding to an accessing node.
+/// The links that data takes from a holding to an accessing node. Empty: not known.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Route {
     /// Indices of links, from the holding node on.
@@ -83,9 +83,9 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("topology: {path}: {expected}")]
 pub struct TopologyError {
-    /// The field, as `cpus[3].node`.
+    /// Path of the field, such as `cpus[3].node`.
     pub path: String,
-    /// What it was and what was expected.
+    /// The value found and the one expected.
     pub expected: String,
 }
 
@@ -94,7 +94,8 @@ pub(super) fn refuse<T>(path: impl ToString, expected: impl ToString) -> Result<
 }
 
 impl Description {
-    /// Nodes and CPUs with nothing else known: distances 10 and 20, no bandwidth, no links.
+    /// A machine of which only nodes and CPUs are known: distances 10 and 20, no bandwidth, no
+    /// links.
     #[must_use]
     pub fn plain(nodes: Vec<NodeDescription>, cpus: Vec<Cpu>) -> Self {
         let distances = Matrix::from_fn(nodes.len(), |a, b| if a == b { 10 } else { 20 });
@@ -111,7 +112,7 @@ impl Description {
         }
     }
 
-    /// Whether the fields fit each other.
+    /// Checks that the fields fit each other.
     pub(super) fn check(&self) -> Result<(), TopologyError> {
         self.check_nodes()?;
         self.check_cpus()?;
@@ -241,8 +242,8 @@ impl Description {
         Ok(())
     }
 
-    /// A route is a chain of links from the holding to the accessing node; none at all means that
-    /// it is not known.
+    /// Checks that a route is a chain of links from the holding to the accessing node. An empty
+    /// route means that it is not known.
     fn check_route(
         &self,
         accessing: usize,

@@ -11,18 +11,19 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-/// Reads the line.
+/// The topology that a line describes.
 ///
 /// # Errors
-/// An unknown word or a number that is none.
+/// A word that is not `key:number`, an unknown key, or a machine that is too large.
 pub fn parse(line: &str) -> Result<Topology, TopologyError> {
     Topology::new(describe(line)?)
 }
 
-/// Reads the line without checking the machine, so that a test can change it first.
+/// The description that a line gives, without [`Topology::new`]'s check, so that a test can change
+/// it.
 ///
 /// # Errors
-/// An unknown word or a number that is none.
+/// A word that is not `key:number`, an unknown key, or a machine that is too large.
 pub fn describe(line: &str) -> Result<Description, TopologyError> {
     let (mut nodes, mut domains, mut cores, mut threads, mut gib) = (1, 1, 1, 1, 16);
     let (mut gigabytes_per_s, mut megahertz) = (None, None);

@@ -16,29 +16,32 @@ use crate::matrix::Matrix;
 use crate::units::Bytes;
 use alloc::vec::Vec;
 
-/// A part of the memory of one application, nodes counted as in its situation.
+/// The memory of one application on one node without its threads. Nodes are those of its situation.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Away {
-    /// The node that it lies on.
+pub(super) struct AwayMemory {
+    /// The node that holds it.
     pub(super) node: usize,
-    /// The node with threads that it belongs to.
+    /// The node with threads that it is assigned to.
     pub(super) host: usize,
-    /// Bytes of the part.
+    /// Size of this memory.
     pub(super) memory: Bytes,
-    /// Share of the application's requests that go there.
+    /// Share of the application's requests that go to `node`, 0 to 1.
     pub(super) share: f64,
 }
 
-/// The parts with more than a negligible share of the requests, the largest first. The host is the
-/// node with most requests to the part, among nodes that lack at least half of an even share. If
-/// there is none, the host is among nodes that lack any. A node that lost a thread holds hardly any
-/// memory, and a node that lacks only a few pages must not get a second share.
-pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
+/// The application's memory on nodes without its threads, largest first. Nodes with at most
+/// `negligible_share` of the requests are left out.
+///
+/// An even share is the application's memory over its nodes with threads. The host is the node with
+/// most requests to the part, among nodes that lack at least half the part for an even share. If
+/// there is none, it is among nodes that lack anything. A node that lost a thread holds hardly any
+/// memory. A node that lacks only a few pages must not get a second share.
+pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<AwayMemory> {
     let Some(traffic) = &app.traffic_per_s else { return Vec::new() };
     let all: f64 = traffic.cells().map(|(.., rate)| rate).sum();
-    let mut parts: Vec<Away> = (0..traffic.size())
+    let mut parts: Vec<AwayMemory> = (0..traffic.size())
         .filter(|node| app.nodes >> node & 1 == 0 && app.memory[*node] > Bytes(0))
-        .map(|node| Away {
+        .map(|node| AwayMemory {
             node,
             host: node,
             memory: app.memory[node],
@@ -61,8 +64,8 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
             .iter_mut()
             .filter(|(_, held)| lacks(*held, least))
             .max_by(|(a, less), (b, more)| asks(*a).total_cmp(&asks(*b)).then(more.cmp(less)));
-        // Without threads there is no host. Else some node holds less than its even share, by what
-        // is still to be given away.
+        // Without threads there is no host. Otherwise some node holds less than its even share,
+        // because this part is not counted yet.
         if let Some((node, held)) = host {
             part.host = *node;
             *held += part.memory.0;
@@ -72,20 +75,21 @@ pub(super) fn memory_away(app: &AppView, negligible_share: f64) -> Vec<Away> {
     parts
 }
 
-/// Where these parts go when the occupants of each node go to its image, `(from, to)`, and how much
-/// that is. Also from a node that is taken by others than its host's occupants: their own memory
-/// comes there, and one controller would serve both.
+/// The moves of these parts as `(from, to)`, and their size, when the threads of each node go to
+/// its `image`. A part also leaves a node that threads of another node take. Their memory comes
+/// there, and one controller would serve both.
 pub(super) fn with_images(
-    parts: &[Away],
+    parts: &[AwayMemory],
     image: impl Fn(usize) -> usize,
 ) -> (Vec<(usize, usize)>, Bytes) {
-    let going: Vec<&Away> = parts.iter().filter(|part| image(part.host) != part.node).collect();
+    let going: Vec<&AwayMemory> =
+        parts.iter().filter(|part| image(part.host) != part.node).collect();
     let memory = going.iter().fold(Bytes(0), |all, part| all + part.memory);
     (going.iter().map(|part| (part.node, image(part.host))).collect(), memory)
 }
 
-/// Requests to these parts, counted as if the parts were with their hosts.
-pub(super) fn with_hosts(traffic: &Matrix<f64>, parts: &[Away]) -> Matrix<f64> {
+/// The traffic `[accessing][holding]` with requests to each part counted as requests to its host.
+pub(super) fn with_hosts(traffic: &Matrix<f64>, parts: &[AwayMemory]) -> Matrix<f64> {
     let host = |node: usize| parts.iter().find(|part| part.node == node).map(|part| part.host);
     let mut folded = Matrix::filled(traffic.size(), 0.0);
     for (i, j, rate) in traffic.cells() {
@@ -159,7 +163,7 @@ mod tests {
 
     #[test]
     fn what_is_away_goes_where_the_occupants_of_its_host_go() {
-        let part = |node, host| Away { node, host, memory: Bytes(3), share: 0.3 };
+        let part = |node, host| AwayMemory { node, host, memory: Bytes(3), share: 0.3 };
         let parts = [part(2, 0), part(5, 1)];
         assert_eq!(with_images(&parts, |node| node), (vec![(2, 0), (5, 1)], Bytes(6)));
         // Threads of node 0 go to where their memory is already, or others of their process do.
@@ -172,7 +176,7 @@ mod tests {
     fn requests_count_for_the_host() {
         let mut rates = Matrix::filled(3, 0.0);
         (rates[(0, 0)], rates[(0, 2)], rates[(1, 2)]) = (1.0, 2.0, 4.0);
-        let part = Away { node: 2, host: 1, memory: Bytes(1), share: 0.9 };
+        let part = AwayMemory { node: 2, host: 1, memory: Bytes(1), share: 0.9 };
         let folded = with_hosts(&rates, &[part]);
         assert_eq!((folded[(0, 0)], folded[(0, 1)], folded[(1, 1)]), (1.0, 2.0, 4.0));
         assert_eq!(folded.column(2).sum::<f64>(), 0.0);

@@ -13,20 +13,20 @@ use alloc::vec::Vec;
 pub struct Cluster {
     /// Index of the application in the caller's list.
     pub app: usize,
-    /// Its nodes, at least two, as bits.
+    /// Nodes of the cluster as bits, at least two.
     pub nodes: Mask,
-    /// Remote traffic inside (`C_rbw`), requests per second.
+    /// Requests per second between nodes of the cluster (`C_rbw`).
     pub traffic_per_s: f64,
     /// `ln C_rbw`, or 0 below one request per second [third-party code: demo; guard inferred]. The
     /// logarithm keeps a light cluster from being ignored beside a heavy one.
     pub weight: f64,
 }
 
-/// Clusters of one application in order of their lowest node. Pairs with a negligible share of its
-/// remote traffic do not join nodes.
+/// Clusters of one application in order of their lowest node. A pair of nodes with less than the
+/// preset's negligible share of the remote traffic does not join them.
 ///
-/// `traffic_per_s` is `[accessing node][holding node]` in requests per second; `threads` are the
-/// nodes with threads of it.
+/// `traffic_per_s` is `[accessing node][holding node]` in requests per second. `threads` are the
+/// nodes with threads of the application.
 #[must_use]
 pub fn clusters_of(
     app: usize,
@@ -70,12 +70,13 @@ fn cluster(app: usize, members: Mask, traffic_per_s: &Matrix<f64>, weight: Weigh
     Cluster { app, nodes: members, traffic_per_s: traffic, weight }
 }
 
-/// The lower root wins, so a cluster is named by its lowest node.
+/// Joins the clusters of two nodes. The lower root stays, so a cluster's root is its lowest node.
 fn join(parent: &mut [usize], i: usize, j: usize) {
     let (a, b) = (find(parent, i), find(parent, j));
     parent[a.max(b)] = a.min(b);
 }
 
+/// The root of a node's cluster.
 fn find(parent: &[usize], mut node: usize) -> usize {
     while parent[node] != node {
         node = parent[node];

@@ -14,23 +14,23 @@ use alloc::vec::Vec;
 /// One application, nodes counted as in its [`Situation`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppView {
-    /// Its process.
+    /// Process of the application.
     pub pid: Pid,
-    /// Nodes with threads of it, as bits.
+    /// Nodes with its threads, as bits.
     pub nodes: u64,
-    /// Requests per second to memory or caches by `[accessing][holding]`; `None` = not known, so it
-    /// forms no cluster.
+    /// Requests per second to memory or caches by `[accessing][holding]`. `None`: not known, so the
+    /// application forms no cluster.
     pub traffic_per_s: Option<Matrix<f64>>,
-    /// Its memory on each node (`A_mm`).
+    /// Memory of the application by node (`A_mm`).
     pub memory: Vec<Bytes>,
-    /// How long it has run (`A_tt`).
+    /// Time since the application started (`A_tt`).
     pub run_time: Nanos,
-    /// How long its memory was moved so far (`A_tm`).
+    /// Time spent so far on moving its memory (`A_tm`).
     pub migration_time: Nanos,
 }
 
 impl AppView {
-    /// The cost of staying: the time already spent.
+    /// The cost without a further move: the time already spent.
     pub(super) fn cost(&self, app: usize, preset: &Preset) -> Cost {
         Cost {
             app,
@@ -46,8 +46,8 @@ impl AppView {
 pub struct Situation {
     /// Bytes per second that node i can draw from node j (`B`), diagonal ignored.
     pub bandwidth: Matrix<f64>,
-    /// For each node, the nodes (as bits) with which it may change occupants, itself included: an
-    /// equivalence.
+    /// By node, the nodes as bits with which it may exchange its threads, itself included. The
+    /// relation is an equivalence.
     pub kinds: Vec<u64>,
     /// Applications with threads.
     pub apps: Vec<AppView>,
@@ -66,9 +66,9 @@ impl Situation {
 pub struct Cost {
     /// Its index in [`Situation::apps`].
     pub app: usize,
-    /// Memory on the nodes that its threads leave, or that is away from them.
+    /// Memory to move: on nodes that its threads leave, or on nodes without its threads.
     pub memory: Bytes,
-    /// Time already spent and to be spent on moving its memory, seconds.
+    /// Time to move it plus time already spent on moving the application's memory, seconds.
     pub seconds: f64,
     /// The budget: a share of the application's run time, seconds.
     pub allowed_seconds: f64,
@@ -81,61 +81,63 @@ impl Cost {
         Self { memory: self.memory + memory, seconds, ..self }
     }
 
-    /// Whether it is over its budget.
+    /// Whether the cost exceeds the budget.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.seconds > self.allowed_seconds
     }
 }
 
-/// The result of the step.
+/// The result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
-    /// Bandwidth between nodes hardly differs, or nothing is known of it.
+    /// Bandwidth between nodes hardly differs, or is not known.
     #[default]
     Symmetric,
     /// No process uses several nodes together.
     NoCluster,
-    /// The current placement is within the slack of the best, or nothing better moves nothing.
+    /// The chosen placement moves no thread: the current one is within the slack of the best.
     Stay,
-    /// It is worth it: move.
+    /// A better placement is worth its cost.
     Move,
-    /// Some application is over its budget, which blocks the whole placement.
+    /// Some application would exceed its budget, which blocks the whole placement.
     OverBudget,
 }
 
 /// A decision with the numbers that led to it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decision {
-    /// The result of the decision.
+    /// Result of the decision.
     pub verdict: Verdict,
-    /// Groups of nodes that belong together.
+    /// Clusters of all applications.
     pub clusters: Vec<Cluster>,
-    /// The placement, if one was looked for, now or (over budget) a few decisions ago.
+    /// The placement of this decision's search, or the one refused a few decisions ago.
     pub found: Option<Found>,
-    /// `P_wbw` of staying: weight × bytes per second.
+    /// `P_wbw` of the current placement: weight × bytes per second.
     pub staying: f64,
     /// `P_wbw` of the best placement found; `None` if the last search still proves that staying is
     /// good enough.
     pub best: Option<f64>,
     /// `P_wbw` of the chosen placement.
     pub chosen: f64,
-    /// Costs of the applications that would move, by index.
+    /// Costs of the applications that would move, ascending by index.
     pub costs: Vec<Cost>,
 }
 
 impl Decision {
-    /// `(from, to)` of the nodes with occupants that change places, ascending.
+    /// `(from, to)` of the nodes whose threads move, ascending.
     pub fn moves(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let placement = self.found.iter().flat_map(|found| found.placement.iter().enumerate());
         placement.filter_map(|(from, to)| to.filter(|&to| to != from).map(|to| (from, to)))
     }
 }
 
-/// Decides. `earlier` holds results of the last decisions; it saves searches and changes no result.
+/// Decides whether threads move, and where. `seconds_per_gb`: seconds to migrate 10⁹ bytes.
+/// `searches` holds results of earlier decisions, which save searches.
 ///
-/// # Panics If tables have different sizes or there are more nodes than
-/// [`super::problem::MAX_SEARCH_NODES`].
+/// # Panics
+/// If tables have different sizes or there are more than [`super::problem::MAX_SEARCH_NODES`]
+/// nodes.
 #[must_use]
 pub fn decide(
     situation: &Situation,
@@ -175,7 +177,7 @@ pub fn decide(
 }
 
 impl Decision {
-    /// Whether a placement is worth what it costs.
+    /// Sets the verdict on a placement, with its costs.
     fn judge(&mut self, situation: &Situation, preset: &Preset, seconds_per_gb: f64, found: Found) {
         self.chosen = self.weighted_bandwidth(situation, &found.placement);
         self.best = Some(self.weighted_bandwidth(situation, &found.best_placement));
@@ -194,8 +196,8 @@ impl Decision {
     }
 }
 
-/// `P_wbw`: the sum over clusters of weight × bandwidth between all ordered pairs of the nodes they
-/// go to.
+/// `P_wbw` of a placement: the sum over clusters of weight × bandwidth between all ordered pairs of
+/// the nodes that the cluster goes to.
 #[must_use]
 pub fn weighted_bandwidth(
     bandwidth: &Matrix<f64>,
@@ -210,13 +212,13 @@ pub fn weighted_bandwidth(
     clusters.iter().map(|cluster| cluster.weight * inside(cluster)).sum()
 }
 
-/// Whether it does not matter which nodes are taken.
+/// Whether bandwidth between nodes differs so little that no placement is better than another.
 pub(super) fn is_symmetric(bandwidth: &Matrix<f64>, preset: &Preset) -> bool {
     asymmetry(bandwidth).is_none_or(|ratio| ratio <= preset.symmetric_ratio)
 }
 
-/// Largest over smallest bandwidth between two nodes; `None` with less than two nodes or where
-/// nothing is known.
+/// Largest over smallest bandwidth between two nodes; `None` with fewer than two nodes or if all
+/// are zero.
 fn asymmetry(bandwidth: &Matrix<f64>) -> Option<f64> {
     let between = || bandwidth.cells().filter(|(i, j, _)| i != j).map(|(.., rate)| rate);
     let largest = between().fold(0.0, f64::max);
@@ -245,22 +247,22 @@ fn problem(situation: &Situation, clusters: &[Cluster], preset: &Preset) -> Prob
         bandwidth_mb_s: &bandwidth,
         clusters,
         memory_bytes: &memory,
-        occupied: situation.apps.iter().fold(0, |all, app| all | app.nodes)
-            & first(situation.kinds.len()),
+        occupied: situation.occupied(),
         kinds: &situation.kinds,
         slack_permille: preset.slack_permille,
         slowest_link_mb_s: preset.slowest_margin.map(|margin| slowest * (1.0 + margin)),
     })
 }
 
-/// Occupants of a node are glued: all of them go where one goes, with their memory on it.
+/// Memory that the applications with threads on a node hold there. All threads of a node move
+/// together, with this memory.
 fn bytes_of_occupants(situation: &Situation, node: usize) -> u64 {
     let here = situation.apps.iter().filter(|app| app.nodes >> node & 1 == 1);
     here.map(|app| app.memory[node].0).sum()
 }
 
-/// The cost of the moves for each application that they touch: the sum over its nodes, as
-/// published. Nodes are migrated in parallel, so the rule is on the safe side.
+/// The cost of the moves for each application that they touch, as the sum over its nodes
+/// [third-party code, both]. Nodes are migrated in parallel, so the true cost is lower.
 fn costs(
     situation: &Situation,
     preset: &Preset,

@@ -16,28 +16,31 @@ use super::table::{Aim, IMPOSSIBLE, Stages, Table};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Multipliers tried at most. Each costs a table; the slope method seldom needs more than four.
+/// Largest number of multipliers tried (our choice). Each costs a table; the slope method seldom
+/// needs more than four.
 const MAX_MULTIPLIERS: u32 = 8;
-/// Labels at most; a search that needs more returns what it has, with its bound.
+/// Largest number of labels (our choice: 32 MB). A search that needs more returns the relaxation's
+/// placement with its bound.
 const MAX_LABELS: usize = 2_000_000;
 
-/// The result that the parts of a stage and those after it can reach with a node set.
+/// A value and the bytes that stay, which one stage and those after it reach with a node set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Label {
     value: u64,
     kept: u64,
 }
 
-/// The result of the second criterion.
+/// The placement that moves least among those good enough.
 pub(super) struct Least {
-    /// A set for each block.
+    /// Node set of each block.
     pub(super) sets: Vec<Mask>,
-    /// No placement that is good enough keeps more bytes in place than this.
+    /// Upper bound on the bytes that any good enough placement keeps in place.
     pub(super) kept_bound: u64,
 }
 
-/// Finds the good enough placement that keeps most bytes in place, from a best placement and the
-/// table of best values that gave it. The current placement must not be good enough.
+/// Finds the placement that keeps most bytes in place among those with at least `threshold`.
+/// `best_sets` is a best placement, `back` the table of best values that gave it. The current
+/// placement must be below the threshold.
 pub(super) fn search(
     stages: &Stages<'_>,
     threshold: u64,
@@ -63,15 +66,14 @@ pub(super) fn search(
     match labels(stages, &bounds) {
         Some(labels) => {
             let end = labels.of(all).iter().max_by_key(|label| (label.kept, label.value));
-            let end = *end.expect("the placement in hand is never cut off");
+            let end = *end.expect("the known placement is never cut off");
             Least { sets: trace(stages, &labels, end), kept_bound: end.kept }
         }
         None => Least { sets: relaxed.sets, kept_bound: relaxed.kept_bound },
     }
 }
 
-/// The best multiplier found, the table that belongs to it, and the best feasible placement met on
-/// the way.
+/// The best multiplier found, its table, and the best feasible placement that the search met.
 struct Relaxed {
     aim: Aim,
     back: Table,
@@ -120,8 +122,8 @@ impl Relaxed {
     }
 }
 
-/// The multiplier for which both points score the same. The relaxed search is restricted to sets
-/// that can still be good enough, so `lazy` need not be reachable in it.
+/// The multiplier for which both placements score the same: `good` has more value, `lazy` keeps
+/// more bytes. `None` if one of them is better in both. The relaxed search may not reach `lazy`.
 fn slope(good: Label, lazy: Label) -> Option<Aim> {
     let gain = good.value.checked_sub(lazy.value).filter(|gain| *gain > 0)?;
     let bytes = lazy.kept.checked_sub(good.kept).filter(|bytes| *bytes > 0)?;
@@ -130,12 +132,13 @@ fn slope(good: Label, lazy: Label) -> Option<Aim> {
     Some(Aim::with_bytes(per_byte.min(most) as i64))
 }
 
-/// Most bytes that stay in a placement that is good enough, from the optimum of a relaxed problem.
+/// Upper bound on the bytes that a good enough placement keeps. `top`: optimum of the relaxed
+/// problem.
 fn bound(aim: Aim, top: i64, threshold: u64) -> u64 {
     ((top - aim.score(threshold, 0)) / aim.per_byte.max(1)).max(0) as u64
 }
 
-/// The most that the parts in front of a used set can add, and the value to reach.
+/// Bounds that cut labels: the most that the parts before a stage can add, and the value to reach.
 struct Bounds<'a> {
     threshold: u64,
     front: &'a Table,
@@ -144,13 +147,13 @@ struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
-    /// The score every placement at least as good as the one in hand has.
+    /// Lower bound on the score of every placement at least as good as the known one.
     fn least_score(&self) -> i64 {
         self.relaxed.aim.score(self.threshold, self.relaxed.kept)
     }
 
-    /// Whether a label on the nodes outside `used` may end at least as well as the placement in
-    /// hand.
+    /// Whether a label on the nodes outside `used` may lead to a placement at least as good as the
+    /// known one. `kept_in_front`: most bytes that the parts before it can keep.
     fn allow(&self, used: Mask, kept_in_front: u64, label: Label) -> bool {
         label.value as i64 + self.front[used as usize] >= self.threshold as i64
             && label.kept + kept_in_front >= self.relaxed.kept
@@ -158,7 +161,7 @@ impl Bounds<'_> {
                 >= self.least_score()
     }
 
-    /// Whether any label on the nodes outside `used` may.
+    /// Whether any label on the nodes outside `used` may lead to such a placement.
     fn allow_any(&self, all: Mask, used: Mask) -> bool {
         let (front, back) =
             (self.front_relaxed[used as usize], self.relaxed.back[(all & !used) as usize]);
@@ -185,7 +188,7 @@ impl Labels {
     }
 }
 
-/// All labels that matter, or `None` if there are too many.
+/// All labels that the bounds allow, or `None` if they are more than [`MAX_LABELS`].
 fn labels(stages: &Stages<'_>, bounds: &Bounds<'_>) -> Option<Labels> {
     let all = stages.all();
     let mut labels = Labels { range: vec![(0, 0); 1 << stages.problem.count], labels: Vec::new() };
@@ -204,7 +207,8 @@ fn labels(stages: &Stages<'_>, bounds: &Bounds<'_>) -> Option<Labels> {
     Some(labels)
 }
 
-/// The labels of one node set: its part in every set it can take, with every label of the rest.
+/// The labels of one stage on the nodes outside `used`. They combine each choice of the stage's
+/// part with each label of the remaining nodes.
 fn front_of(
     stages: &Stages<'_>,
     bounds: &Bounds<'_>,
@@ -237,7 +241,7 @@ fn plus(choice: &Choice, label: Label) -> Label {
     Label { value: choice.value + label.value, kept: choice.kept + label.kept }
 }
 
-/// Keeps a front of labels: none at most as good as another in both.
+/// Adds a label to a Pareto front: no label of it is at most as good as another in both quantities.
 fn offer(front: &mut Vec<Label>, new: Label) {
     if front.iter().any(|old| old.value >= new.value && old.kept >= new.kept) {
         return;

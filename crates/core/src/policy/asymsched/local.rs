@@ -7,16 +7,16 @@ use crate::random::Random;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Restarts from a shaken placement. Each costs about 0.2 ms at 32 nodes.
+/// Restarts from a perturbed placement (our choice). Each costs about 0.2 ms at 32 nodes.
 const RESTARTS: usize = 60;
-/// Exchanges that shake a placement.
+/// Random exchanges that perturb a placement (our choice).
 const SHAKES: usize = 4;
-/// Multipliers tried.
+/// Largest number of multipliers tried (our choice).
 const MULTIPLIERS: u32 = 8;
-/// A fixed seed: the search is a function of its problem.
+/// Seed of the perturbations. It is fixed, so that equal problems have equal results.
 const SEED: u64 = 0x5eed_a53d;
 
-/// The best placement for the value alone.
+/// The placement of the largest value that the local search finds.
 pub(super) fn best(problem: &Problem) -> Vec<Mask> {
     let mut random = Random::new(SEED);
     let mut best = Seats::new(problem, &problem.homes());
@@ -32,9 +32,9 @@ pub(super) fn best(problem: &Problem) -> Vec<Mask> {
     best.sets()
 }
 
-/// From a best placement to one that is still good enough and moves little. The search climbs the
-/// value plus a multiple of the bytes that stay. The multiple is the slope between a good enough
-/// placement and one that moves too little.
+/// A placement of at least `threshold` that moves little, from a best placement. The search climbs
+/// the value plus a multiple of the bytes that stay. The multiple is the slope between a good
+/// enough placement and one that moves too little.
 pub(super) fn good_enough(problem: &Problem, threshold: u64, best_sets: Vec<Mask>) -> Vec<Mask> {
     let homes = problem.homes();
     let mut good = descend(problem, &best_sets, threshold);
@@ -62,14 +62,15 @@ pub(super) fn good_enough(problem: &Problem, threshold: u64, best_sets: Vec<Mask
     good
 }
 
-/// From a placement uphill to one where no exchange helps.
+/// The local optimum of the aim above a placement: no exchange raises its score.
 fn climb(problem: &Problem, sets: &[Mask], aim: Aim) -> Vec<Mask> {
     let mut seats = Seats::new(problem, sets);
     seats.climb(aim);
     seats.sets()
 }
 
-/// From a placement that is good enough to others that are and move less, then are worth more.
+/// From a good enough placement, by exchanges, to one that moves less or, moving as much, has more
+/// value. All placements on the way are good enough.
 pub(super) fn descend(problem: &Problem, sets: &[Mask], threshold: u64) -> Vec<Mask> {
     let mut best = sets.to_vec();
     let mut rank = (problem.kept(&best), problem.value(&best));
@@ -93,7 +94,7 @@ pub(super) fn descend(problem: &Problem, sets: &[Mask], threshold: u64) -> Vec<M
     best
 }
 
-/// Which block sits on each node.
+/// A placement as the block on each node.
 #[derive(Clone)]
 struct Seats<'a> {
     problem: &'a Problem,
@@ -109,6 +110,7 @@ impl<'a> Seats<'a> {
         Self { problem, block }
     }
 
+    /// The node set of each block.
     fn sets(&self) -> Vec<Mask> {
         let mut sets = vec![0; self.problem.blocks.len()];
         for (node, block) in self.block.iter().enumerate() {
@@ -124,8 +126,8 @@ impl<'a> Seats<'a> {
         aim.score(self.problem.value(&sets), self.problem.kept(&sets))
     }
 
-    /// Best exchange again and again. Every one raises the score; the bound on their number is far
-    /// above what is seen.
+    /// Applies the best exchange until none raises the score. The bound on their number is far
+    /// above any number observed.
     fn climb(&mut self, aim: Aim) {
         for _ in 0..self.problem.count * self.problem.count {
             let best = self
@@ -165,7 +167,7 @@ impl<'a> Seats<'a> {
         self.block[i] != self.block[j] && self.problem.kinds[i] >> j & 1 == 1
     }
 
-    /// The gain of an exchange for the score.
+    /// The change of the score by an exchange of the blocks on nodes `i` and `j`.
     fn change(&self, aim: Aim, i: usize, j: usize) -> i64 {
         let (a, b) = (self.block[i], self.block[j]);
         let mut gain = 0;
@@ -186,7 +188,7 @@ impl<'a> Seats<'a> {
         a.map_or(0, |a| self.problem.weight[(a, c)] as i64)
     }
 
-    /// Whether the occupants of a node can stay when this block has it.
+    /// Whether the threads now on `node` can stay when `block` has it.
     fn is_home(&self, node: usize, block: Option<usize>) -> bool {
         match block {
             Some(k) => self.problem.blocks[k].home >> node & 1 == 1,

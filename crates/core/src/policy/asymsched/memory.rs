@@ -6,58 +6,58 @@
 
 use super::preset::{Follow, Preset};
 use crate::limits::MAX_TRACKED_PAGES;
-use crate::matrix::Matrix;
 use crate::model::{App, Model, Page};
 use crate::plan::{NodeMove, PageMove, Sampling};
 use crate::units::{Bytes, Nanos, PAGE_BYTES};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Where an application is on its way.
+/// The phase of an application's move.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) enum Phase {
-    /// Nothing is going on.
+    /// No move.
     #[default]
     Stable,
-    /// A move of its threads was proposed.
+    /// A move of the threads was proposed.
     Proposed(Vec<NodeMove>),
-    /// Threads moved: pages follow from the next epoch on.
+    /// The threads moved, or stayed and lack memory. Pages follow from the next epoch on.
     Moved(Vec<NodeMove>),
-    /// Pages follow.
+    /// Accessed pages follow the threads.
     Following {
-        /// Which nodes its threads left, and for which.
+        /// Nodes that pages leave, and the nodes that they go to.
         moves: Vec<NodeMove>,
-        /// When that ends.
+        /// End of this phase.
         until: Nanos,
-        /// Pages that were sent already: in an exchange of nodes a page must not be sent back.
+        /// Addresses of pages already sent. In an exchange of nodes a page must not be sent back.
         sent: BTreeSet<u64>,
     },
-    /// The move of all its memory was proposed.
+    /// The move of all memory on the old nodes was proposed.
     Bulk,
 }
 
 /// State kept for an application.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct State {
+    /// Start time of the process. It tells a reused pid.
     pub(super) started: Nanos,
     pub(super) phase: Phase,
-    /// `A_tm`: time spent on moving its memory, frozen time included.
+    /// Time spent so far on moving its memory, frozen time included (`A_tm`).
     pub(super) migration_time: Nanos,
-    /// The last memory sent to threads that stayed, or swept after moved threads, and the time of
-    /// it.
+    /// The moves of the last full migration or of the last memory brought to staying threads, and
+    /// their time.
     pub(super) last_sent: Option<(Vec<NodeMove>, Nanos)>,
-    /// The rate of samples that was asked for last.
+    /// The sampling rate proposed last.
     pub(super) sampling: Option<Sampling>,
 }
 
-/// The request of the application's phase.
+/// A move of memory that the application's phase requests.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Wish {
-    /// These pages should follow.
+pub(super) enum Request {
+    /// Move these pages.
     Pages(Vec<PageMove>),
-    /// All its memory on the nodes that it left should go.
+    /// Move all memory on some nodes.
     All {
-        /// Sources and targets.
+        /// Source and target nodes.
         moves: Vec<NodeMove>,
         /// Memory on the sources.
         memory: Bytes,
@@ -66,12 +66,12 @@ pub(super) enum Wish {
     },
 }
 
-/// Time in which memory on the same nodes is not sent again to threads that stay. It holds for any
-/// target and any outcome, as long as the guard counts moves of a page (our choice).
+/// Time in which memory on the same source nodes is not brought to staying threads again, whatever
+/// the target and the outcome. Our choice: as long as the guard counts moves of a page.
 const GATHER_AGAIN: Nanos = Nanos::from_secs(30);
 
 impl State {
-    /// Memory follows threads that stay where they are.
+    /// Starts to bring memory to threads that stay, unless that was done within [`GATHER_AGAIN`].
     pub(super) fn gather(&mut self, moves: Vec<NodeMove>, now: Nanos) {
         let again = self.last_sent.as_ref().is_some_and(|(sent, at)| {
             moves.iter().all(|step| sent.iter().any(|one| one.from == step.from))
@@ -83,26 +83,25 @@ impl State {
         }
     }
 
-    /// Takes the next step of its phase.
-    pub(super) fn step(&mut self, model: &Model, index: usize, preset: &Preset) -> Option<Wish> {
+    /// Advances the phase of the application with this model index. Returns its request, if any.
+    pub(super) fn step(&mut self, model: &Model, index: usize, preset: &Preset) -> Option<Request> {
         let phase = core::mem::take(&mut self.phase);
         let (moves, until, mut sent) = match phase {
             Phase::Moved(moves) => (moves, model.at + preset.following, BTreeSet::new()),
             Phase::Following { moves, until, sent } => (moves, until, sent),
-            // A proposal that was not carried out, or the end of the way.
+            // A proposal that was not carried out, or the end of a move.
             Phase::Stable | Phase::Proposed(_) | Phase::Bulk => return None,
         };
-        // Looks are a period apart, give or take what the host is late: the one nearest to the end
-        // is the last.
+        // The epoch nearest to `until` is the last one, because the host may wake late.
         if until.since(model.at).0 > preset.period.0 / 2 {
             let pages = pages_that_follow(model, index, &moves, preset.follow, &mut sent);
             self.phase = Phase::Following { moves, until, sent };
-            return (!pages.is_empty()).then_some(Wish::Pages(pages));
+            return (!pages.is_empty()).then_some(Request::Pages(pages));
         }
         let app = &model.apps[index];
         let old_percent =
             old_percent(app, &moves).filter(|percent| *percent > preset.full_above_percent)?;
-        let moves = what_goes_at_once(moves, old_percent);
+        let moves = bulk_moves(moves, old_percent);
         let resident = |node: usize| {
             app.memory.as_ref().and_then(|memory| memory.get(node)).copied().unwrap_or(Bytes(0))
         };
@@ -112,11 +111,11 @@ impl State {
         }
         self.phase = Phase::Bulk;
         self.last_sent = Some((moves.clone(), model.at));
-        Some(Wish::All { moves, memory, old_percent })
+        Some(Request::All { moves, memory, old_percent })
     }
 }
 
-/// Sampled pages on nodes that threads left, each once.
+/// Moves of the sampled pages on source nodes that are not in `sent`, to which they are added.
 fn pages_that_follow(
     model: &Model,
     index: usize,
@@ -143,15 +142,16 @@ fn pages_that_follow(
     pages
 }
 
+/// The node that made all sampled accesses to a page, if it is only one.
 fn only_accessor(page: &Page<'_>) -> Option<usize> {
     let mut nodes = page.accesses();
     let (node, _) = nodes.next()?;
     nodes.next().is_none().then_some(node)
 }
 
-/// Percent of its accesses that still go to the nodes it left (`A_oldA`). An application that left
-/// no node for good only exchanged groups of threads. For it, the share of the moved threads'
-/// accesses to the nodes they came from. `None` if nothing is known.
+/// Percent of an application's accesses that still go to nodes that it left for good (`A_oldA`). If
+/// it only exchanged nodes, percent of the accesses from its new nodes to the nodes that their
+/// threads left. `None` if the traffic is unknown or zero.
 pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
     let rates = &app.traffic.as_ref()?.requests_per_us;
     let left = left_for_good(moves);
@@ -160,23 +160,23 @@ pub(super) fn old_percent(app: &App, moves: &[NodeMove]) -> Option<f64> {
         (old, moves.iter().map(|step| rates.row(step.to).iter().sum::<f64>()).sum::<f64>())
     } else {
         (
-            left.iter().map(|&node| column_sum(rates, node)).sum(),
+            left.iter().map(|&node| rates.column(node).sum::<f64>()).sum(),
             rates.rows().flatten().sum::<f64>(),
         )
     };
     (all > 0.0).then(|| 100.0 * old / all)
 }
 
-/// The nodes that are left and not taken.
+/// The source nodes that are no target.
 fn left_for_good(moves: &[NodeMove]) -> Vec<usize> {
     let is_taken = |node: usize| moves.iter().any(|step| step.to == node);
     moves.iter().map(|step| step.from).filter(|from| !is_taken(*from)).collect()
 }
 
-/// The moves with all of their memory at once. Memory away from its threads, or on a node that
-/// other threads left, would be sent on where little is left on the old nodes. The sweep therefore
-/// takes only nodes that are left for good.
-fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
+/// The moves of a full migration. A node that is both source and target holds memory that has just
+/// followed, which the migration would send on. If most memory has followed, only nodes that are
+/// left for good are migrated.
+fn bulk_moves(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove> {
     if old_percent <= MOST_PERCENT {
         let left = left_for_good(&moves);
         moves.retain(|step| left.contains(&step.from));
@@ -184,21 +184,17 @@ fn what_goes_at_once(mut moves: Vec<NodeMove>, old_percent: f64) -> Vec<NodeMove
     moves
 }
 
-fn column_sum(rates: &Matrix<f64>, node: usize) -> f64 {
-    rates.column(node).sum()
-}
-
-/// More than this of the accesses to the old nodes: most has not followed (our choice).
+/// Percent of accesses to the old nodes above which most memory has not followed (our choice).
 const MOST_PERCENT: f64 = 50.0;
 
-/// Measured time of this host's own migrations.
+/// Measured cost of this host's own full migrations.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Measured {
     bytes: f64,
     seconds: f64,
 }
 
-/// Bytes below which a measurement says more about the call than about the memory.
+/// Bytes below which the time of a migration is mostly that of the calls (our choice).
 const ENOUGH_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 impl Measured {
@@ -217,6 +213,7 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matrix::Matrix;
     use crate::model::Traffic;
     use crate::units::Pid;
 
@@ -251,8 +248,8 @@ mod tests {
     fn what_has_followed_is_not_sent_on_with_the_rest() {
         let sweep = |moves: &[(usize, usize)], old_percent| -> Vec<(usize, usize)> {
             let moves = moves.iter().map(|&(from, to)| NodeMove { from, to }).collect();
-            let at_once = what_goes_at_once(moves, old_percent);
-            at_once.iter().map(|step| (step.from, step.to)).collect()
+            let in_bulk = bulk_moves(moves, old_percent);
+            in_bulk.iter().map(|step| (step.from, step.to)).collect()
         };
         assert_eq!(sweep(&[(5, 0), (0, 1)], 8.0), [(5, 0)]);
         assert_eq!(sweep(&[(0, 1), (1, 0)], 8.0), []);

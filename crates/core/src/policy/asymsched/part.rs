@@ -11,17 +11,18 @@ use super::subset::{Mask, subsets};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Ways to split sets among the blocks of parts that are listed at most; beyond, the tables would
-/// cost more than the search saves.
+/// Largest number of ways to split sets among blocks that are listed (our choice). Beyond it the
+/// tables cost more than they save.
 const MAX_SPLITS: u64 = 1_000_000;
 
 /// One way for a part to use a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Choice {
+    /// Weighted bandwidth inside the part, in the problem's unit.
     pub(super) value: u64,
+    /// Bytes that stay.
     pub(super) kept: u64,
-    /// Where the sets of its blocks begin in [`Part::splits`]; the set itself is that of a single
-    /// block.
+    /// Index in [`Part::splits`] of the set of its first block; unused for a single block.
     split: u32,
 }
 
@@ -29,12 +30,13 @@ pub(super) struct Choice {
 #[derive(Debug)]
 pub(super) struct Part {
     blocks: Vec<usize>,
-    /// Where the occupants of the whole part are now.
+    /// Current nodes of the part.
     pub(super) home: Mask,
+    /// Number of its nodes.
     pub(super) size: u32,
-    /// Sets that the part can take, ascending, and where each one's choices start (one more entry
-    /// at the end).
+    /// Sets that the part can take, ascending.
     pub(super) sets: Vec<Mask>,
+    /// Index of the first choice of each set, and the number of choices at the end.
     starts: Vec<u32>,
     choices: Vec<Choice>,
     /// For parts of several blocks: the sets of each choice, block after block.
@@ -44,8 +46,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The parts of a problem, or `None` if splitting sets among their blocks is too much for
-    /// tables.
+    /// The parts of a problem, or `None` if there are more than [`MAX_SPLITS`] ways to split sets
+    /// among their blocks.
     pub(super) fn all(problem: &Problem, inside: &SetBandwidth) -> Option<Vec<Part>> {
         let groups = groups(problem);
         let work: u64 = groups.iter().map(|blocks| splits_of(problem, blocks)).sum();
@@ -72,6 +74,7 @@ impl Part {
         part
     }
 
+    /// Adds a set with its choices, if the part can take it.
     fn add(&mut self, problem: &Problem, inside: &SetBandwidth, set: Mask) {
         let start = self.choices.len();
         if let [block] = self.blocks[..] {
@@ -105,11 +108,12 @@ impl Part {
         if position == u32::MAX { &[] } else { self.choices_at(position as usize) }
     }
 
+    /// Choices for the set at this position of `sets`.
     pub(super) fn choices_at(&self, position: usize) -> &[Choice] {
         &self.choices[self.starts[position] as usize..self.starts[position + 1] as usize]
     }
 
-    /// Writes the sets of the blocks for a choice.
+    /// Writes the node set of each of the part's blocks for a choice.
     pub(super) fn write(&self, set: Mask, choice: Choice, into: &mut [Mask]) {
         match self.blocks[..] {
             [block] => into[block] = set,
@@ -121,7 +125,7 @@ impl Part {
     }
 }
 
-/// Goes through all ways to split a set among several blocks, the first block's smallest set first.
+/// Enumerates all ways to split a set among several blocks, the first block's lowest set first.
 struct Splitter<'a> {
     problem: &'a Problem,
     inside: &'a SetBandwidth,
@@ -129,8 +133,9 @@ struct Splitter<'a> {
 }
 
 impl Splitter<'_> {
-    /// Gives the next block a set; `value` and `kept` are those of the blocks before. Recursion is
-    /// as deep as a part has blocks, at most [`super::set_bandwidth::MAX_TABLE_NODES`].
+    /// Splits the nodes `left` among the blocks from index `at` on and offers the results to
+    /// `front`. `value` and `kept` are those of the blocks before. Recursion is as deep as a part
+    /// has blocks, at most [`super::set_bandwidth::MAX_TABLE_NODES`].
     fn split(
         &self,
         at: usize,
@@ -155,7 +160,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// The value of a block together with those before it.
+    /// The value that a block adds with the set `own` to the blocks before it.
     fn added(&self, at: usize, own: Mask, sets: &[Mask]) -> u64 {
         let weight = |other: usize| self.problem.weight[(self.blocks[at], self.blocks[other])];
         let own_inside = self.inside.inside(own);
@@ -200,8 +205,8 @@ fn binomial(of: u64, size: u64) -> u64 {
     (0..size).fold(1, |product: u64, i| product.saturating_mul(of - i) / (i + 1))
 }
 
-/// Choices none of which is beaten or equalled by another in both value and bytes that stay; the
-/// earlier of equals stays.
+/// A Pareto front of choices with the sets of their blocks. No choice is at most as good as another
+/// in both value and bytes that stay.
 #[derive(Debug, Default)]
 struct Front {
     choices: Vec<(Choice, Vec<Mask>)>,

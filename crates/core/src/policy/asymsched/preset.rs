@@ -13,14 +13,13 @@ pub enum Weight {
     One,
 }
 
-/// Where a page goes that was seen accessed after its threads moved.
+/// The target of a page that is accessed after its threads moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Follow {
-    /// To the image of its node: keeps the layout (inferred).
+    /// The node that took the threads of the page's node, which keeps the layout (inferred).
     Image,
-    /// To the node that accesses it, if only one does (Carrefour's rule); else to the image of its
-    /// node.
+    /// The only node that accesses the page (Carrefour's rule); with several, as [`Self::Image`].
     OnlyAccessor,
 }
 
@@ -29,62 +28,61 @@ pub enum Follow {
 pub struct Preset {
     /// Name on the command line.
     pub name: &'static str,
-    /// Time between decisions [AsymSched-slides].
+    /// Time between decisions [AsymSched-slides: 1 s].
     pub period: Nanos,
-    /// Part of the best weighted bandwidth that is good enough, in thousandths [both
-    /// re-implementations].
+    /// Share of the best weighted bandwidth that is good enough, in thousandths [third-party code,
+    /// both: 0.90].
     pub slack_permille: u64,
-    /// Share of an application's run time that moving its memory may take [both
-    /// re-implementations].
+    /// Share of an application's run time that moving its memory may take [third-party code, both:
+    /// 0.05].
     pub budget_share: f64,
     /// Seconds to migrate 10⁹ bytes: 0.3 with the authors' frozen migration, 5.1 with Linux's call
     /// [AsymSched-slides].
     pub seconds_per_gb: f64,
-    /// Whether the rate that this host's own migrations showed replaces `seconds_per_gb`.
+    /// Whether the cost of this host's own migrations replaces `seconds_per_gb`.
     pub measures_cost: bool,
-    /// The weight of a cluster.
+    /// The rule for the weight of a cluster.
     pub weight: Weight,
-    /// Share of an application's remote traffic below which a pair of nodes does not join them
-    /// [inferred; nothing is published].
+    /// Share of an application's remote traffic below which a pair of nodes does not join a cluster
+    /// (inferred).
     pub negligible_share: f64,
-    /// Share of an application's requests that must be remote for its nodes to belong together.
-    /// Nodes with little remote traffic gain nothing from wide links, and their move costs the same
-    /// (our choice; nothing is published).
+    /// Share of an application's requests that must be remote for it to form clusters. Nodes with
+    /// little remote traffic gain nothing from wide links, and their move costs the same (our
+    /// choice).
     pub least_remote_share: f64,
-    /// Largest over smallest bandwidth between nodes up to which a machine counts as symmetric and
-    /// nothing is done (inferred).
+    /// Ratio of largest to smallest bandwidth between nodes up to which a machine counts as
+    /// symmetric and no decision is made (inferred).
     pub symmetric_ratio: f64,
-    /// Placements with a pair of a cluster within this share above the slowest bandwidth are
-    /// skipped, as long as others are left. On the paper's machine 5 % rejects links below 2.0 GB/s
-    /// [AsymSched-slides name the rule, inferred which links]. The rule speeds up an enumeration;
-    /// this search is as fast without it.
+    /// Placements that use a link within this share above the slowest bandwidth are skipped, as
+    /// long as others are left. On the paper's machine 5 % rejects links below 2.0 GB/s. The slides
+    /// name the rule; which links is inferred. The rule speeds up an enumeration; this search is as
+    /// fast without it.
     pub slowest_margin: Option<f64>,
-    /// Share of a CPU below which a thread sleeps. The node of a sleeping thread is none of its
-    /// process's nodes and only goes along with others (ours). Otherwise a main thread that waits
-    /// for its workers takes one of two seats at the wide links, and a worker stays behind.
+    /// Share of a CPU below which a thread counts as sleeping. A sleeping thread makes its node no
+    /// node of the process (our rule). Otherwise a main thread that waits for its workers takes one
+    /// of two nodes with a wide link, and a worker stays behind.
     pub least_cpu_share: f64,
-    /// Whether memory away from its threads, on a node where the process has none, is brought to
-    /// them (ours).
+    /// Whether memory on a node without threads of its process is brought to them (our rule).
     pub gathers: bool,
-    /// How long pages follow as they are accessed before the rest is judged (recalled).
+    /// Time for which accessed pages follow before the full migration is judged [recalled: 2 s].
     pub following: Nanos,
-    /// Percent of accesses still going to the old nodes above which everything is moved
-    /// [third-party code: CHARM; recalled].
+    /// Percent of accesses still going to the old nodes above which all memory there is moved
+    /// [third-party code: CHARM; recalled: 90 %].
     pub full_above_percent: f64,
-    /// Where following pages go.
+    /// The target of accessed pages.
     pub follow: Follow,
-    /// Whether a process stands still while all its memory moves [AsymSched-slides: SIGSTOP].
+    /// Whether the process is stopped during a full migration [AsymSched-slides: SIGSTOP].
     pub freeze: bool,
 }
 
 impl Preset {
-    /// Whether a thread counts as running on its node.
+    /// Whether a thread makes its node one of the process's nodes.
     #[must_use]
     pub fn is_awake(&self, thread: &Thread) -> bool {
         thread.cpu_share >= self.least_cpu_share
     }
 
-    /// The slides, completed by the two independent re-implementations where they agree.
+    /// The slides, completed by the two re-implementations [third-party code] where they agree.
     pub const PUBLISHED: Self = Self {
         name: "published",
         period: Nanos::from_secs(1),
@@ -104,21 +102,21 @@ impl Preset {
         follow: Follow::Image,
         freeze: true,
     };
-    /// With the filter on the slowest links.
+    /// [`Self::PUBLISHED`] with the filter on the slowest links.
     pub const FILTERED: Self =
         Self { name: "filtered", slowest_margin: Some(0.05), ..Self::PUBLISHED };
-    /// Every cluster weighs the same.
+    /// [`Self::PUBLISHED`] with the same weight for every cluster.
     pub const EQUAL_WEIGHTS: Self =
         Self { name: "equal-weights", weight: Weight::One, ..Self::PUBLISHED };
     /// The default, for a stock kernel. The cost of a migration is that of the kernel's own call
-    /// until this host has measured one. Only applications that use other nodes' memory are placed.
+    /// until this host has measured one. Only applications with remote requests are placed.
     ///
-    /// Pages that samples did not find in time follow too if they are used at all. Samples find 445
-    /// of 512 pages in two seconds, and one access in fifteen goes to the rest, behind the slow
-    /// link (emulated). The budget has paid for all of the memory.
+    /// The full migration starts above 1 % of accesses to the old nodes. Samples find 445 of 512
+    /// pages in two seconds, and one access in fifteen goes to the rest over the slow link
+    /// (emulated). The budget is charged for all of the memory anyway.
     ///
-    /// The kernel may have moved threads before the first decision; memory that they left behind is
-    /// brought to them. A sleeping thread holds no node.
+    /// The kernel may have moved threads before the first decision, so memory that they left behind
+    /// is brought to them. Sleeping threads do not count.
     pub const MEASURED: Self = Self {
         name: "measured",
         seconds_per_gb: 5.1,
@@ -129,7 +127,7 @@ impl Preset {
         gathers: true,
         ..Self::PUBLISHED
     };
-    /// Pages with one accessor go to it instead of keeping the layout.
+    /// [`Self::PUBLISHED`] with pages of one accessor sent to it.
     pub const TO_ACCESSOR: Self =
         Self { name: "to-accessor", follow: Follow::OnlyAccessor, ..Self::PUBLISHED };
     /// All of them, the default first.

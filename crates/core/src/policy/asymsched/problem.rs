@@ -11,83 +11,84 @@ use crate::matrix::Matrix;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Nodes that the search can place: the bits of a word. The largest machines with asymmetric links
-/// known to us have 32.
+/// Largest number of nodes that the search can place: the bits of a word. The largest machines with
+/// asymmetric links known to us have 32.
 pub const MAX_SEARCH_NODES: usize = 64;
-/// Bits of the largest value of a placement; with [`SCORE_SHIFT`] and a multiplier on top it stays
-/// below 2⁵⁹.
+/// Bits of the largest value of a placement. With [`SCORE_SHIFT`] and a multiple of the bytes a
+/// score stays below 2⁵⁹.
 const VALUE_BITS: u32 = 48;
-/// Bits of the fraction of a weight: 2⁻²⁴ of ln(requests) is far below what a counter can tell.
+/// Bits of the fraction of a weight. 2⁻²⁴ of ln(requests) is far below the precision of a counter.
 const WEIGHT_FRACTION_BITS: u32 = 24;
-/// A score is `value << SCORE_SHIFT` plus a multiple of the bytes that stay.
+/// Fraction bits of a score, which is `value << SCORE_SHIFT` plus a multiple of the bytes that
+/// stay.
 pub(super) const SCORE_SHIFT: u32 = 10;
 
-/// A score and its multiple of bytes are each at most this.
+/// Largest value of either term of a score.
 pub(super) const SCORE_CEILING: u64 = 1 << (VALUE_BITS + SCORE_SHIFT);
 
 const _: () = assert!(
     VALUE_BITS + SCORE_SHIFT <= 58,
-    "two scores must stay far from what marks the impossible"
+    "two scores must stay far from the mark of an impossible placement"
 );
 
-/// Nodes that belong to the same clusters and may go to the same nodes: interchangeable, so only
-/// the *set* they go to matters.
+/// Nodes that belong to the same clusters and may go to the same nodes. They are interchangeable,
+/// so only the *set* of their targets matters. The occupants of a node are the threads on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
-    /// Where its occupants are now.
+    /// Current nodes of its occupants.
     pub(super) home: Mask,
-    /// Where they may go.
+    /// Nodes that its occupants may go to.
     pub(super) targets: Mask,
 }
 
-/// A placement problem. Built by [`Problem::new`], asked by the searches.
+/// A placement problem: the input of the searches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     pub(super) count: usize,
     /// `B[i][j] + B[j][i]` in MB/s, zero on the diagonal.
     pub(super) pair: Vec<u64>,
     pub(super) blocks: Vec<Block>,
-    /// Weight of a pair of occupants by the blocks they are in; the diagonal is inside one block.
+    /// Weight of a pair of nodes, by their blocks; the diagonal is for two nodes of one block.
     pub(super) weight: Matrix<u64>,
     /// Units of `weight` in a weight of one.
     weight_unit: f64,
-    /// Bytes that move when the occupants of a node move.
+    /// Bytes that move when the occupants of a node move, by node.
     pub(super) memory: Vec<u64>,
-    /// Occupied nodes that are in no cluster: they make room.
+    /// Occupied nodes of no cluster. Their occupants go where the blocks leave room.
     pub(super) others: Mask,
-    /// Nodes among which occupants may be exchanged, by node.
+    /// By node, the nodes with which its occupants may be exchanged.
     pub(super) kinds: Vec<Mask>,
-    /// Part of the best value that is good enough, in thousandths.
+    /// Share of the best value that is good enough, in thousandths.
     pub(super) slack_permille: u64,
-    /// Sets of one block must have no pair below this in either direction (MB/s); the pairs that
-    /// fail, by node.
+    /// By node, the nodes with a slow link to or from it. The set of a block must have no such
+    /// pair.
     pub(super) slow: Vec<Mask>,
 }
 
-/// The input of a problem.
+/// The input of [`Problem::new`].
 #[derive(Debug, Clone)]
 pub struct Parts<'a> {
-    /// Bandwidth node i can draw from node j in MB/s.
+    /// Bandwidth in MB/s by `[accessing][holding]`.
     pub bandwidth_mb_s: &'a Matrix<f64>,
     /// Clusters with weights.
     pub clusters: &'a [Cluster],
-    /// Bytes of the occupants of each node that would move with them.
+    /// By node, the bytes that move with its occupants.
     pub memory_bytes: &'a [u64],
     /// Nodes with any managed thread.
     pub occupied: Mask,
-    /// For each node, the nodes to which its occupants may go, itself included: an equivalence.
+    /// By node, the nodes to which its occupants may go, itself included: an equivalence.
     pub kinds: &'a [Mask],
-    /// Part of the best value that is good enough, in thousandths.
+    /// Share of the best value that is good enough, in thousandths.
     pub slack_permille: u64,
-    /// Sets with a pair below this are skipped.
+    /// Bandwidth in MB/s below which a link is slow; `None`: no link is.
     pub slowest_link_mb_s: Option<f64>,
 }
 
-/// Where the occupants of each node go: `None` for a node without any.
+/// By node, the node that its occupants go to; `None` for a node without occupants.
 pub type Placement = Vec<Option<usize>>;
 
 impl Problem {
-    /// Groups nodes into blocks and brings bandwidth and weights into integers.
+    /// Groups nodes into blocks and converts bandwidth and weights to integers.
     ///
     /// # Panics
     /// If there are more than [`MAX_SEARCH_NODES`] nodes or tables of different sizes: the caller
@@ -121,16 +122,18 @@ impl Problem {
         }
     }
 
-    /// A value of this problem as weight × MB/s, the unit of `P_wbw`.
+    /// A value of this problem converted to weight × MB/s, the unit of `P_wbw`.
     #[must_use]
     pub fn weighted_mb_s(&self, value: u64) -> f64 {
         value as f64 / self.weight_unit
     }
 
+    /// All nodes.
     pub(super) fn all(&self) -> Mask {
         first(self.count)
     }
 
+    /// Bandwidth between two nodes, both directions together, MB/s.
     pub(super) fn pair(&self, i: usize, j: usize) -> u64 {
         self.pair[i * self.count + j]
     }
@@ -140,6 +143,7 @@ impl Problem {
         nodes(mask).map(|node| self.memory[node]).sum()
     }
 
+    /// Nodes with occupants.
     pub(super) fn occupied(&self) -> Mask {
         self.blocks.iter().fold(self.others, |all, block| all | block.home)
     }
@@ -149,7 +153,8 @@ impl Problem {
         self.blocks.iter().map(|block| block.home).collect()
     }
 
-    /// Sum of pairs with one node in each set (each pair once if the sets are the same).
+    /// Sum of `pair` over all pairs with one node in each set, each pair once if the sets are the
+    /// same.
     pub(super) fn between(&self, a: Mask, b: Mask) -> u64 {
         let sum: u64 = nodes(a).map(|i| nodes(b).map(|j| self.pair(i, j)).sum::<u64>()).sum();
         if a == b { sum / 2 } else { sum }
@@ -169,8 +174,8 @@ impl Problem {
         value
     }
 
-    /// Bytes that stay in place under an assignment of sets: an occupant stays if its node is in
-    /// the set of its own block.
+    /// Bytes that stay in place under an assignment of sets to blocks. Occupants stay if their node
+    /// is in the set of their block, or if they are in no block and no block takes their node.
     pub(super) fn kept(&self, sets: &[Mask]) -> u64 {
         let taken = sets.iter().fold(0, |all, set| all | set);
         let blocks: Mask =
@@ -178,13 +183,13 @@ impl Problem {
         self.bytes(blocks | self.others & !taken)
     }
 
-    /// The value a candidate must reach when the best is `best`.
+    /// The least value of a good enough placement when the best value is `best`.
     pub(super) fn threshold(&self, best: u64) -> u64 {
         best * self.slack_permille / 1000
             + u64::from(!(best * self.slack_permille).is_multiple_of(1000))
     }
 
-    /// The assignment that moves least for these sets: an occupant stays if it can; the others fill
+    /// The placement that moves least for these sets. Occupants stay if they can; the others fill
     /// the free nodes in ascending order.
     pub(super) fn placement(&self, sets: &[Mask]) -> Placement {
         let mut placement = vec![None; self.count];
@@ -206,7 +211,7 @@ impl Problem {
         placement
     }
 
-    /// Whether no block has a slow pair.
+    /// Whether no block's set has a slow link.
     pub(super) fn are_fast(&self, sets: &[Mask]) -> bool {
         sets.iter().all(|&set| self.is_fast(set))
     }
@@ -216,13 +221,13 @@ impl Problem {
         Self { slow: vec![0; self.count], ..self.clone() }
     }
 
-    /// Whether a set of one block has no slow pair.
+    /// Whether a set of one block has no slow link.
     pub(super) fn is_fast(&self, set: Mask) -> bool {
         nodes(set).all(|node| self.slow[node] & set == 0)
     }
 }
 
-/// Occupants that stay, then the others in ascending order.
+/// Places the occupants of one block: those that can stay, then the others in ascending order.
 fn fill(placement: &mut Placement, home: Mask, set: Mask) {
     nodes(home & set).for_each(|node| placement[node] = Some(node));
     nodes(home & !set)
@@ -230,6 +235,7 @@ fn fill(placement: &mut Placement, home: Mask, set: Mask) {
         .for_each(|(node, target)| placement[node] = Some(target));
 }
 
+/// Table of [`Problem::pair`], rounded to whole MB/s in each direction.
 fn pairs(bandwidth_mb_s: &Matrix<f64>) -> Vec<u64> {
     let count = bandwidth_mb_s.size();
     let whole = bandwidth_mb_s.map(|mb_s| if mb_s > 0.0 { (mb_s + 0.5) as u64 } else { 0 });
@@ -237,6 +243,7 @@ fn pairs(bandwidth_mb_s: &Matrix<f64>) -> Vec<u64> {
     (0..count * count).map(|at| cell(at / count, at % count)).collect()
 }
 
+/// Table of [`Problem::slow`]: nodes with a link below `slowest` MB/s in either direction.
 fn slow_pairs(bandwidth_mb_s: &Matrix<f64>, slowest: Option<f64>) -> Vec<Mask> {
     let count = bandwidth_mb_s.size();
     let is_slow = |i: usize, j: usize, limit| {
@@ -249,8 +256,7 @@ fn slow_pairs(bandwidth_mb_s: &Matrix<f64>, slowest: Option<f64>) -> Vec<Mask> {
     (0..count).map(row).collect()
 }
 
-/// Nodes by (clusters they are in, where they may go), in order of their lowest node, and each
-/// block's clusters.
+/// Blocks in order of their lowest node, and the indices of each block's clusters.
 fn blocks(parts: &Parts<'_>, clusters: &[&Cluster]) -> (Vec<Block>, Vec<Vec<usize>>) {
     let mut blocks: Vec<Block> = Vec::new();
     let mut members: Vec<Vec<usize>> = Vec::new();
@@ -272,7 +278,8 @@ fn blocks(parts: &Parts<'_>, clusters: &[&Cluster]) -> (Vec<Block>, Vec<Vec<usiz
     (blocks, members)
 }
 
-/// Weights of pairs by blocks, the sum over the clusters that hold both, and their unit.
+/// Weight of a pair of nodes by their blocks, and the units in a weight of one. A weight is the sum
+/// over the clusters of both nodes.
 fn weights(
     clusters: &[&Cluster],
     members: &[Vec<usize>],

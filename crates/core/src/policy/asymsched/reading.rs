@@ -1,7 +1,7 @@
 //! From a model of the machine to the plain numbers of a decision: nodes with CPUs, allowed
 //! targets, traffic of memory and caches.
 
-use super::away::{Away, memory_away, with_hosts};
+use super::away::{AwayMemory, memory_away, with_hosts};
 use super::decision::{AppView, Situation};
 use super::preset::Preset;
 use super::problem::MAX_SEARCH_NODES;
@@ -13,25 +13,25 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::vec::Vec;
 
-/// A situation and the meaning of its indices.
+/// A situation, with the nodes and applications behind its indices.
 pub(super) struct Reading {
     pub(super) situation: Situation,
-    /// Topology node of each node of the situation: those with CPUs, ascending.
+    /// The topology's index of each node of the situation: the nodes with CPUs, ascending.
     pub(super) nodes: Vec<usize>,
-    /// Index in the model of each application of the situation.
+    /// The model's index of each application of the situation.
     pub(super) apps: Vec<usize>,
-    /// Memory of each application away from its threads; empty where it must stay.
-    pub(super) away: Vec<Vec<Away>>,
+    /// By application, its memory on nodes without its threads. Empty if the preset leaves it.
+    pub(super) away: Vec<Vec<AwayMemory>>,
 }
 
-/// Whether a thread may be moved together with its node.
+/// Whether a thread must stay: it or its process is exempt, or the process's memory is not known.
 fn is_bound(app: &App, thread: &Thread) -> bool {
     app.exempt.is_some() || thread.exempt.is_some() || app.memory.is_none()
 }
 
 impl Reading {
-    /// `None` if bandwidth is not known or the machine has more nodes with CPUs than the search can
-    /// place.
+    /// Reads the model. `None` if bandwidth is not known or the machine has more nodes with CPUs
+    /// than the search can place.
     pub(super) fn new(
         model: &Model,
         topology: &Topology,
@@ -46,14 +46,15 @@ impl Reading {
             view(model, topology, &model.apps[index], &nodes, migration_time, preset)
         };
         let mut views: Vec<AppView> = apps.iter().map(view).collect();
-        let away = views.iter_mut().map(|view| take_home(view, preset)).collect();
+        let away = views.iter_mut().map(|view| assign_to_hosts(view, preset)).collect();
         let situation = Situation { bandwidth, kinds: kinds(model, topology, &nodes), apps: views };
         Some(Self { situation, nodes, apps, away })
     }
 }
 
-/// Finds memory away from its threads, and counts requests to it as requests to its host.
-fn take_home(view: &mut AppView, preset: &Preset) -> Vec<Away> {
+/// Finds an application's memory on nodes without its threads, and counts requests to it as
+/// requests to its host.
+fn assign_to_hosts(view: &mut AppView, preset: &Preset) -> Vec<AwayMemory> {
     if !preset.gathers {
         return Vec::new();
     }
@@ -82,7 +83,7 @@ fn view(
     }
 }
 
-/// Nodes with a thread that runs and may be moved.
+/// Nodes with a running thread of the application that may be moved.
 fn occupied(
     model: &Model,
     topology: &Topology,
@@ -95,8 +96,8 @@ fn occupied(
     threads.fold(0, |all, thread| all | bit_of(topology.node_of_cpu(thread.cpu), nodes))
 }
 
-/// Nodes with CPUs and the bandwidth between them; `None` if that is not known or they are more
-/// than the search can place.
+/// Nodes with CPUs and the bandwidth between them in bytes per second. `None` if that is not known
+/// or there are more than the search can place.
 fn nodes_to_choose(topology: &Topology) -> Option<(Vec<usize>, Matrix<f64>)> {
     let bandwidth = topology.bandwidth()?;
     let nodes: Vec<usize> = topology.compute_nodes().iter().collect();
@@ -108,7 +109,8 @@ fn bit_of(node: usize, nodes: &[usize]) -> Mask {
     nodes.iter().position(|&other| other == node).map_or(0, |place| 1 << place)
 }
 
-/// Requests per second to memory and to caches, as far as known.
+/// Requests per second to memory and to other nodes' caches together, `[accessing][holding]`.
+/// `None` if neither is known.
 fn traffic_per_s(app: &App, nodes: &[usize]) -> Option<Matrix<f64>> {
     let memory = app.traffic.as_ref();
     if memory.is_none() && app.cache_traffic.is_none() {
@@ -121,9 +123,9 @@ fn traffic_per_s(app: &App, nodes: &[usize]) -> Option<Matrix<f64>> {
     Some(Matrix::from_fn(nodes.len(), both))
 }
 
-/// Kinds of nodes. Two nodes are of one kind if they have equally many usable CPUs and both or
-/// neither have memory. Every application may also use both or neither. A node with a thread that
-/// must not move is of a kind of its own.
+/// By node, the nodes of the same kind as bits. Two nodes are of one kind if they have equally many
+/// usable CPUs and both or neither have memory. Every application may also use both or neither. A
+/// node with a thread that must stay is the only one of its kind.
 fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
     let mut bound: Mask = 0;
     for app in &model.apps {
@@ -155,7 +157,7 @@ fn open_nodes(model: &Model, app: &App, nodes: &[usize], usable: &[CpuSet]) -> M
         .sum();
     let mut last: Option<&CpuSet> = None;
     for thread in model.threads_of(app) {
-        // Threads of a process mostly share one mask: look at it once.
+        // Threads of a process mostly have the same mask, so repeated masks are skipped.
         if last != Some(&thread.allowed) {
             let reaches = |place: &usize| usable[*place].intersects(&thread.allowed);
             open &= (0..nodes.len()).filter(reaches).map(|place| 1 << place).sum::<Mask>();

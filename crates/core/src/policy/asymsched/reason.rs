@@ -3,7 +3,7 @@
 use crate::units::{Bytes, Nanos};
 use core::fmt;
 
-/// Why it proposes something.
+/// Why AsymSched proposes an action.
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(
     feature = "serde",
@@ -11,31 +11,30 @@ use core::fmt;
     serde(tag = "reason", rename_all = "kebab-case")
 )]
 pub enum AsymSchedReason {
-    /// The occupants of a node go to another: the node sets have more bandwidth between them.
+    /// The threads of a node go to another, because the new node sets have more bandwidth.
     Placement(PlacementReason),
-    /// A thread stays where the others of its process come nearer.
+    /// A thread is pinned to its node while other threads of its process move.
     Staying {
-        /// Its node.
+        /// Node of the thread.
         node: usize,
     },
-    /// A rate of sampling.
+    /// The sampling rate changes.
     Sampling {
-        /// Whether a process is on the way, so that its pages have to be found.
+        /// Whether the process is being moved, so that its pages have to be found.
         follows: bool,
     },
-    /// Pages follow the threads as they are accessed: threads moved, or their memory was away from
-    /// them.
+    /// Accessed pages follow the threads: threads moved, or memory was on nodes without them.
     Following {
-        /// For how long yet.
+        /// Time left in this phase.
         left: Nanos,
     },
-    /// Threads moved, but their accesses still go to the old nodes: all memory follows.
+    /// All memory on the old nodes moves, because accesses still go there.
     FullMigration {
         /// Percent of accesses to the old nodes.
         old_percent: f64,
-        /// Percent above which everything moves.
+        /// Percent above which all memory moves.
         limit_percent: f64,
-        /// The expected duration, seconds.
+        /// Expected duration, seconds.
         seconds: f64,
     },
 }
@@ -45,29 +44,29 @@ pub enum AsymSchedReason {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlacementReason {
-    /// Node that is left.
+    /// Node that the threads leave.
     pub from: usize,
-    /// Node that is taken.
+    /// Node that the threads take.
     pub to: usize,
-    /// Groups of nodes that belong together.
+    /// Number of clusters.
     pub clusters: usize,
     /// Weighted bandwidth of the current placement.
     pub staying: f64,
-    /// Of the proposed one.
+    /// Weighted bandwidth of the proposed placement.
     pub chosen: f64,
-    /// Of the best one found.
+    /// Weighted bandwidth of the best placement found.
     pub best: f64,
-    /// How far above `best` the true best may lie, as a share of it; 0 = proven.
+    /// Distance of `best` from the upper bound, as a share of the bound; 0: proven optimal.
     pub best_gap: f64,
-    /// Memory of this application that comes to its threads from nodes where it has none.
+    /// Memory of this application that comes to its threads from nodes without them.
     pub from_nodes_without_threads: Bytes,
     /// Memory that the whole placement moves.
     pub moved: Bytes,
-    /// No placement that is good enough moves less than this; equal to `moved` = proven.
+    /// Lower bound on the memory that any good enough placement moves; equal to `moved`: proven.
     pub moved_at_least: Bytes,
-    /// The cost of moving in this application's time, past migrations included, seconds.
+    /// Time to move this application's memory, past migrations included, seconds.
     pub seconds: f64,
-    /// Its budget, seconds.
+    /// Budget of this application, seconds.
     pub allowed_seconds: f64,
 }
 

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// one problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Where the occupants of each node go.
+    /// By node, the node that its threads go to.
     pub placement: Placement,
     /// Weighted bandwidth of the current placement.
     pub current: u64,
@@ -26,13 +26,13 @@ pub struct Found {
     pub value: u64,
     /// Largest weighted bandwidth found.
     pub best: u64,
-    /// A placement that has it.
+    /// A placement with the weighted bandwidth `best`.
     pub best_placement: Placement,
-    /// No placement has a larger weighted bandwidth than this.
+    /// Upper bound on the weighted bandwidth of any placement.
     pub best_bound: u64,
     /// Bytes that `placement` moves.
     pub moved_bytes: u64,
-    /// No placement within the slack of `best` moves fewer bytes than this.
+    /// Lower bound on the bytes that any placement within the slack of `best` moves.
     pub moved_bytes_bound: u64,
 }
 
@@ -43,7 +43,7 @@ impl Found {
         self.best == self.best_bound && self.moved_bytes == self.moved_bytes_bound
     }
 
-    /// How far the best may lie above what was found: 0 when proven.
+    /// Distance of `best` from its upper bound, as a share of the bound; 0: proven optimal.
     #[must_use]
     pub fn gap(&self) -> f64 {
         if self.best_bound == 0 {
@@ -54,18 +54,23 @@ impl Found {
     }
 }
 
-/// The sets of a search and its bounds, before they become a [`Found`].
+/// The node sets and bounds of a search, before they become a [`Found`].
 pub(super) struct Answer {
+    /// Node set of each block in the chosen placement.
     pub(super) sets: Vec<Mask>,
+    /// Node set of each block in a best placement.
     pub(super) best_sets: Vec<Mask>,
+    /// Largest value found.
     pub(super) best: u64,
+    /// Upper bound on the value of any placement.
     pub(super) best_bound: u64,
+    /// Upper bound on the bytes that any good enough placement keeps in place.
     pub(super) kept_bound: u64,
 }
 
 /// Finds the placement that moves least among those within the slack of the best. Ties go to the
-/// current placement, then to the larger value, then to the smallest sets in block order. The last
-/// ties go to fewer movers and lower targets.
+/// current placement, then to the larger value, then to the lowest sets in block order. Inside a
+/// set, threads that can stay do, and the others take the lowest nodes.
 #[must_use]
 pub fn search(problem: &Problem, cache: &mut SetBandwidth) -> Found {
     let answer = exact(problem, cache).unwrap_or_else(|| {
@@ -85,7 +90,8 @@ pub fn search(problem: &Problem, cache: &mut SetBandwidth) -> Found {
     }
 }
 
-/// By tables; `None` if the problem is too large for them, or if the slow pairs leave no placement.
+/// The exact search by tables. `None` if the problem is too large for them, or if no placement
+/// avoids the slow links.
 pub(super) fn exact(problem: &Problem, cache: &mut SetBandwidth) -> Option<Answer> {
     if problem.count > MAX_TABLE_NODES {
         return None;

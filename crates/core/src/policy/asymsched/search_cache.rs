@@ -17,10 +17,11 @@ use super::set_bandwidth::SetBandwidth;
 use crate::matrix::Matrix;
 use alloc::vec::Vec;
 
-/// Decisions for which a placement over budget is kept: ten seconds at the published period.
+/// Decisions for which a placement over budget is kept (our choice): ten seconds at the published
+/// period.
 const KEPT_DECISIONS: u32 = 10;
-/// The fixed-point value of a placement is this exact, relatively, with weights of 2⁻²⁴ and whole
-/// MB/s.
+/// Relative error of the fixed-point value of a placement: weights are in units of 2⁻²⁴, bandwidth
+/// in whole MB/s.
 const ROUNDING: f64 = 1e-6;
 
 /// Results of earlier searches.
@@ -30,27 +31,28 @@ pub struct SearchCache {
     last: Option<Last>,
 }
 
+/// The last search: its input and its bound.
 #[derive(Debug, Clone, PartialEq)]
 struct Last {
     bandwidth: Matrix<f64>,
     kinds: Vec<u64>,
     occupied: u64,
     clusters: Vec<Cluster>,
-    /// No placement had a larger weighted bandwidth (weight × MB/s).
+    /// Upper bound on the weighted bandwidth of any placement (weight × MB/s).
     bound: f64,
     /// The placement that was refused for its cost, and the number of decisions for which it is
-    /// kept.
+    /// still kept.
     refused: Option<(Found, u32)>,
 }
 
 impl SearchCache {
-    /// Nothing was searched yet.
+    /// An empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether staying is good enough, from the last search alone.
+    /// Whether the last search proves that the current placement is good enough.
     pub(super) fn proves_staying(
         &self,
         situation: &Situation,
@@ -70,7 +72,8 @@ impl SearchCache {
         staying * (1.0 - ROUNDING) >= slack * growth * last.bound
     }
 
-    /// The placement that was refused for its cost, if it is still kept.
+    /// The placement that was refused for its cost, while it is kept. Each call uses up one
+    /// decision.
     pub(super) fn refused(&mut self, situation: &Situation, clusters: &[Cluster]) -> Option<Found> {
         let last = self.last.as_mut().filter(|last| last.is_like(situation, clusters))?;
         let (found, left) = last.refused.as_mut().filter(|(_, left)| *left > 0)?;
@@ -78,7 +81,7 @@ impl SearchCache {
         Some(found.clone())
     }
 
-    /// Searches, and remembers the bound.
+    /// Searches, and keeps the bound for the next decisions.
     pub(super) fn search(
         &mut self,
         situation: &Situation,
@@ -97,7 +100,7 @@ impl SearchCache {
         found
     }
 
-    /// Keeps a placement that turned out to cost too much.
+    /// Keeps a placement that costs too much for the next [`KEPT_DECISIONS`].
     pub(super) fn keep_refused(&mut self, found: &Found) {
         if let Some(last) = &mut self.last {
             last.refused = Some((found.clone(), KEPT_DECISIONS));
@@ -106,7 +109,7 @@ impl SearchCache {
 }
 
 impl Last {
-    /// Same machine, same nodes occupied, clusters on the same nodes.
+    /// Whether the machine, the occupied nodes and the nodes of the clusters are the same.
     fn is_like(&self, situation: &Situation, clusters: &[Cluster]) -> bool {
         let same_nodes = |(now, then): (&Cluster, &Cluster)| now.nodes == then.nodes;
         self.kinds == situation.kinds
@@ -118,7 +121,7 @@ impl Last {
 }
 
 impl Cluster {
-    /// The factor by which its weight grew.
+    /// The factor by which the cluster's weight grew.
     fn growth_since(&self, then: &Cluster) -> f64 {
         if self.weight > 0.0 { self.weight / then.weight } else { 0.0 }
     }

@@ -8,12 +8,12 @@ use super::subset::{Mask, nodes};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Machines with at most this many nodes are searched with tables over all node sets: 2¹⁶ entries
-/// of 8 bytes are half a MiB.
+/// Largest number of nodes for which the search has tables over all node sets: 2¹⁶ entries of 8
+/// bytes are half a MiB.
 pub const MAX_TABLE_NODES: usize = 16;
 
-/// Sum of the pairs inside each set. Empty until it is first needed, and for machines beyond
-/// [`MAX_TABLE_NODES`].
+/// Sum of the pairs inside each node set, MB/s. Empty until it is first needed, and for machines
+/// beyond [`MAX_TABLE_NODES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetBandwidth {
     pair: Vec<u64>,
@@ -21,13 +21,13 @@ pub struct SetBandwidth {
 }
 
 impl SetBandwidth {
-    /// A cache that knows no machine yet.
+    /// An empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the sums those of this symmetric matrix; nothing to do if they are already.
+    /// Computes the sums of this symmetric `count` × `count` matrix, unless they are known.
     pub(super) fn prepare(&mut self, count: usize, pair: &[u64]) {
         assert!(count <= MAX_TABLE_NODES, "{count} nodes are too many for a table of all sets");
         if self.pair == pair {

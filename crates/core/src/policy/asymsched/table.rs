@@ -12,8 +12,8 @@ use super::subset::{Mask, subsets};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The score of an impossible placement. Real scores are below 2⁵⁹: it stays recognisable when one
-/// is added to it, and three of them still add without overflow.
+/// The score of an impossible placement. Real scores are below 2⁵⁹, so a sum with it stays below
+/// [`IMPOSSIBLE`]` / 2`. Three such scores add without overflow.
 pub(super) const IMPOSSIBLE: i64 = -(1 << 61);
 
 /// The quantity that a table maximises: the value alone, or the value and a multiple of the bytes
@@ -42,11 +42,11 @@ impl Aim {
 pub(super) struct Stages<'a> {
     pub(super) problem: &'a Problem,
     pub(super) parts: &'a [Part],
-    /// Nodes used before each part, and after the last.
+    /// Number of nodes used before each part, and after the last.
     used: Vec<u32>,
-    /// Where the occupants of the parts before each stage are now.
+    /// Current nodes of the parts before each stage.
     home_in_front: Vec<Mask>,
-    /// Bytes of the occupants by node set.
+    /// Bytes of the occupants, by node set.
     bytes: Vec<u64>,
 }
 
@@ -73,13 +73,14 @@ impl<'a> Stages<'a> {
         self.problem.all()
     }
 
-    /// Every set that may be used before a part (after the last for `stage == parts.len()`).
+    /// Every set of nodes that the parts before a stage may use; `stage == parts.len()` for all
+    /// parts.
     pub(super) fn used_sets(&self, stage: usize) -> impl Iterator<Item = Mask> + use<> {
         subsets(self.all(), self.used[stage])
     }
 
-    /// By set of *used* nodes: the best that the parts before a stage make of exactly these nodes.
-    /// `alive` tells which used sets of a stage matter.
+    /// By set of *used* nodes: the best score of the parts before a stage on exactly these nodes.
+    /// `alive` selects the used sets of a stage to compute.
     pub(super) fn front_table(&self, aim: Aim, alive: impl Fn(usize, Mask) -> bool) -> Table {
         let mut table = vec![IMPOSSIBLE; 1 << self.problem.count];
         table[0] = 0;
@@ -94,7 +95,7 @@ impl<'a> Stages<'a> {
         table
     }
 
-    /// By set of *available* nodes: the best that a stage and those after it make of them.
+    /// By set of *available* nodes: the best score of a stage and those after it on them.
     pub(super) fn back_table(&self, aim: Aim, alive: impl Fn(usize, Mask) -> bool) -> Table {
         let mut table = vec![IMPOSSIBLE; 1 << self.problem.count];
         let all = self.all();
@@ -137,23 +138,23 @@ impl<'a> Stages<'a> {
         sets
     }
 
-    /// Bytes of unclustered occupants that stay when exactly this set is left over.
+    /// Bytes of occupants of no cluster that stay when the parts leave exactly this set.
     pub(super) fn others_kept(&self, left: Mask) -> u64 {
         self.bytes[(self.problem.others & left) as usize]
     }
 
-    /// Most bytes that the parts before a stage can keep when they use exactly this set, whatever
-    /// the value.
+    /// Most bytes that the parts before a stage can keep when they use exactly this set.
     pub(super) fn may_keep_in_front(&self, stage: usize, used: Mask) -> u64 {
         self.bytes[(self.home_in_front[stage] & used) as usize]
     }
 
-    /// Most bytes that all can keep when the parts before a stage use exactly this set.
+    /// Most bytes that a placement can keep when the parts before a stage use exactly this set.
     pub(super) fn may_keep(&self, stage: usize, used: Mask) -> u64 {
         let behind = self.problem.occupied() & !self.home_in_front[stage];
         self.may_keep_in_front(stage, used) + self.bytes[(behind & !used) as usize]
     }
 
+    /// By node set, the best score of a part alone.
     fn scores(&self, part: &Part, aim: Aim) -> Table {
         let mut scores = vec![IMPOSSIBLE; 1 << self.problem.count];
         for (position, &set) in part.sets.iter().enumerate() {

@@ -18,13 +18,14 @@ use super::set_bandwidth::MAX_TABLE_NODES;
 use branch::{Branch, Goal};
 use relaxation::{Partial, Relaxation};
 
-/// Steps of branch and bound for the value, and as many for the movement. One step costs 10 to 30
-/// µs at 32 nodes.
+/// Steps of branch and bound for the value, and as many for the movement (our choice). One step
+/// costs 10 to 30 µs at 32 nodes.
 const STEPS: u32 = 6_000;
-/// The same where tables would have done but for clusters that overlap too much.
+/// Steps on a machine of at most [`MAX_TABLE_NODES`] nodes, where overlapping clusters made the
+/// tables too large (our choice).
 const STEPS_OF_FEW_NODES: u32 = 2_000;
 
-/// The best placement that the steps allow, with bounds.
+/// The best placement found within the steps, with bounds.
 pub(super) fn search(problem: &Problem) -> Answer {
     let homes = problem.homes();
     let current = problem.value(&homes);

@@ -51,7 +51,7 @@ impl Pace<'_> {
 
     /// Period of every other lane.
     pub(super) fn of_others(&self) -> Nanos {
-        match self.is_calm && !self.asymsched.is_anybody_moving() {
+        match self.is_calm && !self.asymsched.is_any_moving() {
             true => self.carrefour.period().clamp(EPOCH, LONGEST_PERIOD),
             false => EPOCH,
         }

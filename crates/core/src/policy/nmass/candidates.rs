@@ -8,7 +8,7 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Pid, Tid};
 use alloc::vec::Vec;
 
-/// A node is home if it holds more than this share of the process's memory [inferred: "one home per
+/// Share of a process's memory above which a node is its home [inferred from "one home per
 /// process"].
 const MIN_HOME_SHARE: f64 = 0.50;
 
@@ -48,6 +48,7 @@ impl Candidate {
         })
     }
 
+    /// The candidate as input of the algorithm.
     pub(super) fn process(&self, penalty: &Penalty, topology: &Topology) -> Process {
         Process {
             mpki: self.mpki,
@@ -66,9 +67,9 @@ pub(super) fn candidates(model: &Model, topology: &Topology) -> Vec<Candidate> {
     model.apps.iter().filter(single_threaded).filter_map(of_app).collect()
 }
 
-/// The home of a process: the node that its samples name clearly, else the node with most of its
-/// resident pages. The pages include the program file, which lies with its first reader; a small
-/// process therefore seems to live there. Memory on a node without CPUs, or scattered, is no home.
+/// The home of a process: the node of most of its access samples, else of most of its resident
+/// pages. The resident pages of a small process are mostly the program file, which is on the node
+/// of its first reader. Scattered memory, or memory on a node without CPUs, is no home.
 fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     let resident = || {
         let memory = app.memory.as_ref()?;
@@ -83,10 +84,8 @@ fn home(app: &App, thread: &Thread, topology: &Topology) -> Option<usize> {
     home.filter(|&node| !topology.cpus_of_node(node).is_empty())
 }
 
-/// Cache domains with the cores that no other busy thread uses, one CPU a core; and which domain
-/// each is.
-///
-/// A domain without a free core is left out.
+/// The processors of a run, and the cache domain of each. Their cores are those that only
+/// candidates use, with one CPU each. A domain without such a core is left out.
 pub(super) fn processors(
     model: &Model,
     topology: &Topology,
@@ -111,7 +110,7 @@ pub(super) fn processors(
         .unzip()
 }
 
-/// The lowest CPU of the core of a CPU, isolated ones apart.
+/// The lowest CPU of a CPU's core that is not isolated.
 fn first_of_core(cpu: usize, topology: &Topology) -> Option<usize> {
     let same = topology.cpus_of_domain(topology.domain_of_cpu(cpu));
     let core = topology.cpu(cpu).core;

@@ -7,23 +7,22 @@ use alloc::vec::Vec;
 /// One single-threaded process as the algorithm sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
-    /// Misses of the last-level cache per 1000 retired instructions in the last epoch: the
-    /// process's cache pressure.
+    /// Cache pressure: last-level cache misses per 1000 retired instructions in the last epoch.
     pub mpki: f64,
-    /// NUMA penalty: cycles per instruction with remote memory over the same with local memory; 1
-    /// or more, lower is better.
+    /// NUMA penalty: cycles per instruction with remote memory over those with local memory, 1 or
+    /// more.
     pub penalty: f64,
     /// The node that holds the process's memory.
     pub home: usize,
-    /// The CPU where it runs now; kept if the mapping lets it.
+    /// The CPU of its present core. The mapping keeps it where it can.
     pub cpu: Option<usize>,
-    /// CPUs that it may use; `None` for any.
+    /// CPUs that the process may use; `None` for any.
     pub allowed: Option<CpuSet>,
 }
 
 impl Process {
-    /// The pressure that the process puts on a processor with memory `node`: remote misses weigh
-    /// more by the penalty.
+    /// The pressure of the process on a processor of `node`, MPKI: times the penalty if it is
+    /// remote there.
     #[must_use]
     pub fn charge(&self, node: usize) -> f64 {
         if node == self.home { self.mpki } else { self.mpki * self.penalty }
@@ -34,57 +33,54 @@ impl Process {
     }
 }
 
-/// Cores that share one last-level cache, and the node of their local memory.
-///
-/// On parts with cache domains smaller than a node, several processors have the same node, and each
-/// of them is home.
+/// Cores that share one last-level cache, and the node of their local memory. If cache domains are
+/// smaller than a node, several processors have the same node, and each of them is local to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processor {
     /// The node of its memory.
     pub node: usize,
-    /// The CPUs that may be given away, one a core, in the order in which they are.
+    /// One CPU of each core that may be used, in the order in which they are taken.
     pub cpus: Vec<usize>,
 }
 
-/// Why a process was placed where it is; pressures are in MPKI.
+/// The step that placed a process. Pressures are in MPKI.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Cause {
     /// Maximum-local found a free core at home.
     Home,
-    /// No core at home was free (or allowed) when its turn came.
+    /// Maximum-local found no free, allowed core at home.
     HomeFull,
-    /// Refinement moved it to even out the pressures.
+    /// Refinement moved the process to even out the pressures.
     Shifted {
-        /// Pressure of the processor that it left, before the move.
+        /// Pressure of the processor that the process left, before the move.
         source_before: f64,
-        /// The same after the move.
+        /// Pressure of that processor after the move.
         source_after: f64,
-        /// Pressure of the processor that it joined, before the move.
+        /// Pressure of the processor that the process joined, before the move.
         target_before: f64,
-        /// The same after the move, the penalty charged.
+        /// Pressure of that processor after the move, with the penalty.
         target_after: f64,
     },
 }
 
-/// Where one process runs.
+/// The place of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// Index of the process.
     pub process: usize,
     /// Index of the processor.
     pub processor: usize,
-    /// The CPU.
+    /// The CPU of the core.
     pub cpu: usize,
-    /// Why there.
+    /// The step that placed it.
     pub cause: Cause,
 }
 
-/// The outcome of a run.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mapping {
-    /// One entry for each process that got a core, in the order of maximum-local (penalty
-    /// descending).
+    /// Places of the processes that got a core, in the order of maximum-local (penalty descending).
     pub places: Vec<Place>,
     /// Pressure of every processor, MPKI.
     pub pressures: Vec<f64>,
@@ -92,10 +88,9 @@ pub struct Mapping {
     pub shifts: Vec<usize>,
 }
 
-/// Maximum-local, then refinement.
+/// Maps processes to processors: maximum-local, then refinement.
 ///
-/// Processes beyond the number of free cores (or without an allowed one) get no place: the
-/// algorithm only multiplexes in space.
+/// Processes without a free, allowed core get no place: the algorithm puts one process on a core.
 #[must_use]
 pub fn map(processes: &[Process], processors: &[Processor], preset: &Preset) -> Mapping {
     let places = maximum_local(processes, processors);

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 /// Gives every process a core, highest NUMA penalty first, at home while a core is free there.
 ///
-/// Ties between processes of two homes go to the higher node, as printed; within one home the order
-/// of the input decides.
+/// Of equal penalties the higher home comes first, as printed; within one home, the order of the
+/// input.
 #[must_use]
 pub fn maximum_local(processes: &[Process], processors: &[Processor]) -> Vec<Place> {
     let mut cores = Cores::new(processors);
@@ -19,8 +19,8 @@ pub fn maximum_local(processes: &[Process], processors: &[Processor]) -> Vec<Pla
 
 /// Indices of the processes, penalty descending.
 ///
-/// The paper merges one sorted list a home; with the tie rule that is one sort by penalty, then
-/// home, both descending.
+/// The paper merges one sorted list per home. With the tie rule this equals one sort by penalty,
+/// then home, both descending.
 fn merge_by_penalty(processes: &[Process]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..processes.len()).collect();
     order.sort_by(|&a, &b| {
@@ -30,10 +30,12 @@ fn merge_by_penalty(processes: &[Process]) -> Vec<usize> {
     order
 }
 
-/// The cores that are still free and the pressure so far.
+/// The free cores and the pressure of each processor during the merge.
 struct Cores<'a> {
     processors: &'a [Processor],
+    /// CPUs of free cores, by processor.
     free: Vec<Vec<usize>>,
+    /// Pressures by processor, MPKI.
     pressures: Vec<f64>,
 }
 
@@ -53,8 +55,8 @@ impl<'a> Cores<'a> {
         Some(Place { process: index, processor, cpu, cause })
     }
 
-    /// The processor with the least pressure among those wanted that have a core for the process;
-    /// the current one among equals.
+    /// The processor with the least pressure among those that are wanted and have a core for the
+    /// process. Among equals, the current one.
     fn least_loaded(
         &self,
         process: &Process,

@@ -5,24 +5,24 @@ use crate::topology::{PenaltyLine, Topology};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The paper's linear model. The text prints intercept and slope the other way round. The penalty
-/// would be 21 at 20 MPKI, where the programs of the same section have at most 1.46 [N-MASS s3.2;
-/// swapped: inferred].
+/// The paper's linear model [N-MASS s3.2]. The text prints 0.015 as intercept and 1.05 as slope,
+/// which gives a penalty of 21 at 20 MPKI. The section's programs have at most 1.46, so the two are
+/// swapped (inferred). The cap of 1.5 is inferred too.
 pub const PUBLISHED_LINE: PenaltyLine =
     PenaltyLine { intercept: 1.05, slope_per_mpki: 0.015, most: 1.5 };
-/// An observation holds while the process's MPKI is within this share of its earlier value. The
-/// paper takes a larger change as a new phase.
+/// Relative change of a process's MPKI up to which an earlier observation of its CPI holds [N-MASS
+/// s3.4: 20 % is a new phase].
 const SAME_PHASE: f64 = 0.20;
-/// Weight of the newest of several observations of the same side.
+/// Weight of the newest epoch in the moving average of a side (our choice).
 const NEWEST: f64 = 0.25;
 
-/// Where a penalty comes from, the best first.
+/// The source of a penalty, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum PenaltySource {
     /// A trace of separate profiling runs, as in the published experiments.
     Profile,
-    /// The process was seen running at home and away in the same phase.
+    /// Measured cycles per instruction of the process at home and away, in the same phase.
     BothSides,
     /// Estimated from MPKI; single programs lose more than 5 % by it [N-MASS s4.5].
     Regression,
@@ -38,17 +38,17 @@ impl fmt::Display for PenaltySource {
     }
 }
 
-/// A penalty and where it comes from.
+/// A NUMA penalty and its source.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Penalty {
     /// Cycles per instruction remote over local, 1 or more.
     pub value: f64,
-    /// How it is known.
+    /// Source of the value.
     pub source: PenaltySource,
 }
 
-/// The linear estimate of a machine: its own where it was calibrated, else the paper's.
+/// The linear estimate for a machine: its calibrated one, else the paper's.
 #[must_use]
 pub fn line(topology: &Topology) -> PenaltyLine {
     topology.calibrated().penalty.unwrap_or(PUBLISHED_LINE)
@@ -79,8 +79,8 @@ impl Profile {
         Self { points }
     }
 
-    /// The stretch of a process that has retired `instructions`; before the first point, the first
-    /// stretch.
+    /// The stretch at this number of retired instructions. Before the first point it is the first
+    /// stretch; `None` for an empty profile.
     #[must_use]
     pub fn at(&self, instructions: u64) -> Option<&ProfilePoint> {
         let after = self.points.partition_point(|point| point.instructions <= instructions);
@@ -88,36 +88,39 @@ impl Profile {
     }
 }
 
-/// Cycles per instruction of one process, seen at home and away.
+/// Cycles per instruction of one process at home and away.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct SidesSeen {
-    local: Option<Seen>,
-    remote: Option<Seen>,
+pub(super) struct CpiBySide {
+    local: Option<CpiAverage>,
+    remote: Option<CpiAverage>,
 }
 
+/// Moving averages over the epochs of one phase on one side.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Seen {
+struct CpiAverage {
     cycles_per_instruction: f64,
     mpki: f64,
 }
 
-impl SidesSeen {
-    /// Takes in one epoch that the process spent on one side; an epoch of a new phase replaces the
-    /// older ones of that side.
+impl CpiBySide {
+    /// Adds one epoch that the process spent on one side. An epoch of a new phase replaces the
+    /// average of that side.
     pub(super) fn observe(&mut self, is_local: bool, cycles_per_instruction: f64, mpki: f64) {
         let side = if is_local { &mut self.local } else { &mut self.remote };
         let older = side.filter(|older| is_same_phase(older.mpki, mpki));
         let mix = |older: f64, newest: f64| older + NEWEST * (newest - older);
-        *side = Some(older.map_or(Seen { cycles_per_instruction, mpki }, |older| Seen {
-            cycles_per_instruction: mix(older.cycles_per_instruction, cycles_per_instruction),
-            mpki: mix(older.mpki, mpki),
-        }));
+        *side =
+            Some(older.map_or(CpiAverage { cycles_per_instruction, mpki }, |older| CpiAverage {
+                cycles_per_instruction: mix(older.cycles_per_instruction, cycles_per_instruction),
+                mpki: mix(older.mpki, mpki),
+            }));
     }
 
-    /// The penalty, if both sides were seen in the phase in which the process is now.
+    /// The penalty at `mpki`, if both sides were measured in the phase of this MPKI.
     #[must_use]
     pub(super) fn penalty(&self, mpki: f64) -> Option<f64> {
-        let current = |side: Option<Seen>| side.filter(|seen| is_same_phase(seen.mpki, mpki));
+        let current =
+            |side: Option<CpiAverage>| side.filter(|average| is_same_phase(average.mpki, mpki));
         let (local, remote) = (current(self.local)?, current(self.remote)?);
         (local.cycles_per_instruction > 0.0)
             .then(|| (remote.cycles_per_instruction / local.cycles_per_instruction).max(1.0))
@@ -128,24 +131,24 @@ fn is_same_phase(before: f64, now: f64) -> bool {
     relative_change(before, now) <= SAME_PHASE
 }
 
-/// Change relative to the value before; a start from zero is an infinite change.
+/// The change as a share of `before`; infinite if `before` is zero and `now` is not.
 pub(super) fn relative_change(before: f64, now: f64) -> f64 {
     let change = (now - before).abs();
     if change == 0.0 { 0.0 } else { change / before.abs() }
 }
 
-/// The best penalty that is known: profile, then both sides seen, then regression.
+/// The penalty from the best source available: profile, then both sides, then regression.
 #[must_use]
 pub(super) fn best_known(
     profiled: Option<&ProfilePoint>,
-    seen: &SidesSeen,
+    cpi: &CpiBySide,
     line: &PenaltyLine,
     mpki: f64,
 ) -> Penalty {
     let profile = profiled
         .map(|point| Penalty { value: point.penalty.max(1.0), source: PenaltySource::Profile });
     let both =
-        || seen.penalty(mpki).map(|value| Penalty { value, source: PenaltySource::BothSides });
+        || cpi.penalty(mpki).map(|value| Penalty { value, source: PenaltySource::BothSides });
     profile
         .or_else(both)
         .unwrap_or(Penalty { value: line.at(mpki), source: PenaltySource::Regression })
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn both_sides_count_only_in_the_same_phase() {
-        let mut seen = SidesSeen::default();
+        let mut seen = CpiBySide::default();
         seen.observe(true, 2.0, 20.0);
         assert_eq!(seen.penalty(20.0), None);
         seen.observe(false, 2.6, 22.0);
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn epochs_of_one_phase_are_averaged_with_a_quarter_for_the_newest() {
-        let mut seen = SidesSeen::default();
+        let mut seen = CpiBySide::default();
         seen.observe(true, 2.0, 20.0);
         seen.observe(true, 4.0, 20.0);
         seen.observe(false, 5.0, 20.0);
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_penalty_below_one_is_one() {
-        let mut seen = SidesSeen::default();
+        let mut seen = CpiBySide::default();
         seen.observe(true, 2.0, 20.0);
         seen.observe(false, 1.9, 20.0);
         assert_eq!(seen.penalty(20.0), Some(1.0));
@@ -205,8 +208,8 @@ mod tests {
 
     #[test]
     fn the_best_source_wins_and_is_named() {
-        let mut seen = SidesSeen::default();
-        let known = |profiled, seen: &SidesSeen| best_known(profiled, seen, &PUBLISHED_LINE, 20.0);
+        let mut seen = CpiBySide::default();
+        let known = |profiled, seen: &CpiBySide| best_known(profiled, seen, &PUBLISHED_LINE, 20.0);
         assert_eq!(known(None, &seen).source, PenaltySource::Regression);
         seen.observe(true, 1.0, 20.0);
         seen.observe(false, 1.25, 20.0);

@@ -12,45 +12,46 @@ const PUBLISHED_LINK_MB_S: f64 = 11_720.0;
 /// Clock of that machine, a Xeon E5520 [N-MASS table 1; product data], in MHz.
 const PUBLISHED_CLOCK_MHZ: f64 = 2_267.0;
 
-/// How refinement chooses.
+/// The rule of refinement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refinement {
-    /// Repaired: from the most to the least loaded processor while the difference of the pressures
-    /// shrinks.
+    /// Moves from the most to the least loaded processor while the difference of their pressures
+    /// shrinks (repaired).
     Difference,
-    /// The printed choice by `mpki × penalty`, repaired only where it would not stop or would keep
-    /// the pressures of refused moves.
+    /// The printed choice by `mpki × penalty`. It is repaired only where it would not stop or would
+    /// keep the pressures of refused moves.
     Printed,
-    /// None: maximum-local alone.
+    /// No refinement: maximum-local alone.
     None,
 }
 
 /// Settings of a run of N-MASS.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
-    /// Name on the command line and in reasons.
+    /// Name on the command line.
     pub name: &'static str,
-    /// No processor that receives a process may reach this pressure, MPKI.
+    /// Pressure that the target of a move must stay below, MPKI.
     pub threshold_mpki: f64,
-    /// Time between two runs at least [N-MASS s3.4: 1 s].
+    /// Least time between two runs [N-MASS s3.4: 1 s].
     pub epoch: Nanos,
-    /// Relative change of some process's MPKI that makes it run again [N-MASS s3.4: 20 %].
+    /// Relative change of a process's MPKI above which the algorithm runs again [N-MASS s3.4: 20
+    /// %].
     pub trigger: f64,
-    /// The way of refinement.
+    /// The rule of refinement.
     pub refinement: Refinement,
-    /// Exchange two processes where no core is free [inferred: the paper's 8-process workloads need
-    /// it, its print does not have it].
+    /// Exchange two processes where no core is free. Inferred: the paper's 8-process workloads need
+    /// it, but the printed algorithm does not have it.
     pub swap_when_full: bool,
-    /// Assume the most that a process missed in its present phase (ours). A process alone in a
-    /// cache that it fills misses nothing, and its last epoch alone would show room for another
-    /// process.
+    /// Use the highest MPKI of a process in its present phase instead of the last epoch's (our
+    /// rule). A process alone in a cache that it fills misses nothing. Its last epoch would show
+    /// room for another process.
     pub remembers_misses: bool,
 }
 
 impl Preset {
     /// The default: published constants, repaired refinement, remembered misses.
     pub const STEADY: Self = Self { name: "steady", remembers_misses: true, ..Self::PUBLISHED };
-    /// Published constants, repaired refinement.
+    /// Published constants, repaired refinement, misses of the last epoch.
     pub const PUBLISHED: Self = Self {
         name: "published",
         threshold_mpki: PUBLISHED_THRESHOLD_MPKI,
@@ -60,10 +61,10 @@ impl Preset {
         swap_when_full: false,
         remembers_misses: false,
     };
-    /// Refinement as printed, repaired so that it stops.
+    /// [`Self::PUBLISHED`] with refinement as printed, repaired so that it stops.
     pub const PRINTED: Self =
         Self { name: "printed", refinement: Refinement::Printed, ..Self::PUBLISHED };
-    /// With exchanges where no core is free.
+    /// [`Self::PUBLISHED`] with exchanges where no core is free.
     pub const SWAP: Self = Self { name: "swap", swap_when_full: true, ..Self::PUBLISHED };
     /// Locality only: the paper's own point of comparison.
     pub const MAXIMUM_LOCAL: Self =
@@ -72,8 +73,8 @@ impl Preset {
     pub const ALL: [Self; 5] =
         [Self::STEADY, Self::PUBLISHED, Self::PRINTED, Self::SWAP, Self::MAXIMUM_LOCAL];
 
-    /// The same with the threshold of a machine where the weakest pair of processors gets
-    /// `link_mb_s` over the link, at a clock of `clock_mhz`.
+    /// The preset with the threshold of another machine. `link_mb_s`: bandwidth between its weakest
+    /// pair of nodes in one direction, MB/s.
     ///
     /// Misses per instruction times instructions per second must fit the link. The threshold
     /// therefore grows with the link and falls with the clock [inferred from the way in which the
@@ -84,7 +85,8 @@ impl Preset {
         Self { threshold_mpki: PUBLISHED_THRESHOLD_MPKI * scale, ..self }
     }
 
-    /// The same for a topology; the published threshold where link or clock is not known.
+    /// The preset with the threshold of a topology. It is unchanged where link or clock is not
+    /// known.
     #[must_use]
     pub fn for_topology(self, topology: &Topology) -> Self {
         match (weakest_link_bytes_per_s(topology), topology.clock_hz()) {
@@ -94,8 +96,8 @@ impl Preset {
     }
 }
 
-/// Bandwidth of the worst pair of nodes over the interconnect: measured, else from the links on the
-/// route.
+/// Bandwidth of the weakest pair of nodes with CPUs and memory, bytes per second. It is measured,
+/// else that of the slowest link on the route.
 fn weakest_link_bytes_per_s(topology: &Topology) -> Option<f64> {
     let compute = topology.compute_nodes();
     let memory = topology.memory_nodes();

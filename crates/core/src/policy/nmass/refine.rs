@@ -18,8 +18,8 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Moves processes between processors as the preset says. `places` is the result of maximum-local,
-/// in its order.
+/// Moves processes between processors by the preset's rule. `places`: the result of maximum-local,
+/// penalty descending.
 #[must_use]
 pub fn refine(
     processes: &[Process],
@@ -29,23 +29,27 @@ pub fn refine(
 ) -> Mapping {
     let mut state = State::new(processes, processors, places, preset);
     match preset.refinement {
-        Refinement::Difference => while state.bounded() && state.shrink_difference() {},
-        Refinement::Printed => while state.bounded() && state.printed_round() {},
+        Refinement::Difference => while state.may_continue() && state.shrink_difference() {},
+        Refinement::Printed => while state.may_continue() && state.printed_round() {},
         Refinement::None => {}
     }
     Mapping { pressures: state.charged_pressures(), places: state.places, shifts: state.shifts }
 }
 
-/// One move that is being weighed, with the pressures that it would leave.
+/// A possible move or exchange, with the pressures after it.
 #[derive(Clone, Copy)]
 struct Candidate {
+    /// Index of the processor that the process leaves.
     source: usize,
+    /// Index of the processor that it joins.
     target: usize,
     /// Index into the places.
     place: usize,
-    /// The place that comes back, for an exchange.
+    /// The place that moves from target to source, for an exchange.
     exchanged: Option<usize>,
+    /// Pressure of the source after the move, MPKI.
     source_after: f64,
+    /// Pressure of the target after the move, MPKI.
     target_after: f64,
 }
 
@@ -55,6 +59,7 @@ impl Candidate {
     }
 }
 
+/// Places and pressures during refinement.
 struct State<'a> {
     processes: &'a [Process],
     processors: &'a [Processor],
@@ -62,8 +67,11 @@ struct State<'a> {
     places: Vec<Place>,
     /// Places on each processor, penalty descending; moved processes are at the front.
     queues: Vec<VecDeque<usize>>,
+    /// CPUs of free cores, by processor.
     free: Vec<Vec<usize>>,
+    /// Pressures by processor, MPKI; charged with penalties except for [`Refinement::Printed`].
     pressures: Vec<f64>,
+    /// Processes moved, in the order of the moves.
     shifts: Vec<usize>,
 }
 
@@ -98,9 +106,8 @@ impl<'a> State<'a> {
         state
     }
 
-    /// At most one round for each process (inferred); the difference shrinks in each, so the loop
-    /// would end anyway.
-    fn bounded(&self) -> bool {
+    /// Whether another round is allowed: fewer moves than processes (inferred).
+    fn may_continue(&self) -> bool {
         self.shifts.len() < self.places.len()
     }
 
@@ -126,11 +133,11 @@ impl<'a> State<'a> {
         self.free[target].iter().any(|&cpu| process.may_use(cpu))
     }
 
-    /// One round of the repaired form: from the most loaded processor to the least loaded one with
-    /// a free core.
+    /// One round of the repaired form: a move from the most loaded processor to the least loaded
+    /// one with a free core. False if none improves.
     ///
-    /// The paper looks at both directions. Only the direction to the less loaded side can shrink
-    /// the difference. For two processors the result is the same; this form extends to more.
+    /// The paper examines both directions, but only a move to the less loaded side can shrink the
+    /// difference. For two processors the result is the same; this form extends to more.
     fn shrink_difference(&mut self) -> bool {
         let Some(source) = self.most_loaded() else { return false };
         let best = self.to_free_core(source).or_else(|| self.exchange(source));
@@ -150,7 +157,7 @@ impl<'a> State<'a> {
             .min_by(|&a, &b| self.pressures[a].total_cmp(&self.pressures[b]))
     }
 
-    /// The last process of the source that may use a free core, and the effect of its move.
+    /// The move of the source's last process that may use a free core elsewhere, if it improves.
     fn to_free_core(&self, source: usize) -> Option<Candidate> {
         let movable = |target: usize| {
             self.queues[source].iter().rev().copied().find(|&p| self.may_move(p, target))
@@ -168,8 +175,8 @@ impl<'a> State<'a> {
         self.is_improvement(&candidate).then_some(candidate)
     }
 
-    /// Where no core is free: the last of the source against the last of the least loaded full
-    /// processor.
+    /// The exchange of the source's last process with the last one of the least loaded full
+    /// processor, if the preset has exchanges and it improves.
     fn exchange(&self, source: usize) -> Option<Candidate> {
         if !self.preset.swap_when_full {
             return None;
@@ -194,10 +201,11 @@ impl<'a> State<'a> {
         (allowed && self.is_improvement(&candidate)).then_some(candidate)
     }
 
+    /// Whether the target stays below the threshold and the difference of the pressures shrinks.
     fn is_improvement(&self, candidate: &Candidate) -> bool {
         let (source, target) = (self.pressures[candidate.source], self.pressures[candidate.target]);
-        // With more than two processors moves could chase each other round the machine; the highest
-        // pressure must not rise [inferred].
+        // With more than two processors moves could go round in circles. The highest pressure must
+        // therefore not rise (inferred).
         let is_pair = self.processors.len() == 2;
         candidate.target_after < self.preset.threshold_mpki
             && candidate.source_after < source
@@ -205,8 +213,8 @@ impl<'a> State<'a> {
             && candidate.difference() < (source - target).abs()
     }
 
-    /// One round as printed: the cheaper of the last processes first, whatever the pressures; a
-    /// process is moved once a run.
+    /// One round as printed: the last process with the smallest `mpki × penalty` moves, whatever
+    /// the pressures. A process moves once in a run. False if none can move.
     fn printed_round(&mut self) -> bool {
         let mut directions: Vec<Candidate> = (0..self.processors.len())
             .flat_map(|source| (0..self.processors.len()).map(move |target| (source, target)))
@@ -261,6 +269,7 @@ impl<'a> State<'a> {
         self.pressures[target] = candidate.target_after;
     }
 
+    /// Records that a place moved: it goes to the front of the target's queue.
     fn settle(&mut self, place: usize, source: usize, target: usize, cpu: usize, cause: Cause) {
         self.queues[source].retain(|&other| other != place);
         self.queues[target].push_front(place);

@@ -5,14 +5,14 @@ use super::penalty::relative_change;
 use crate::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
-/// State kept for a process from one epoch to the next.
+/// The values of a process in one epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Remembered {
-    /// Cache pressure in the epoch.
+pub(super) struct ProcessEpoch {
+    /// Cache pressure, MPKI.
     pub(super) mpki: f64,
     /// Home node.
     pub(super) home: usize,
-    /// Cache domain where it ran.
+    /// Cache domain on which the process ran.
     pub(super) domain: usize,
 }
 
@@ -20,44 +20,46 @@ pub(super) struct Remembered {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
 pub enum Due {
-    /// The process was not there in the last epoch.
+    /// The process was no candidate in the previous epoch.
     Started(Pid),
-    /// The process is gone.
+    /// The process ended or is no candidate any more.
     Ended(Pid),
-    /// Most of its memory is on another node now.
+    /// The process's home is another node than in the previous epoch.
     HomeChanged(Pid),
-    /// Its MPKI changed by this share relative to the epoch before.
+    /// The process's MPKI changed by this share of the previous epoch's.
     PressureChanged(Pid, f64),
-    /// It does not run where the last run put it [inferred: Linux moves what is not pinned, and
-    /// moves may be refused].
+    /// The process does not run in the domain that the last run gave it. Inferred: Linux moves
+    /// threads that are not pinned, and moves may be refused.
     Displaced(Pid),
 }
 
-/// The previous epoch.
+/// The previous epoch and the last run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trigger {
-    previous: BTreeMap<Pid, Remembered>,
+    previous: BTreeMap<Pid, ProcessEpoch>,
     /// The domain that the last run gave to each process.
     expected: BTreeMap<Pid, usize>,
     last_epoch: Option<Nanos>,
 }
 
 impl Trigger {
-    /// Whether an epoch is over; the first one always is.
+    /// Whether an epoch is over. A wake-up may come up to a tenth early; the first epoch is over at
+    /// once.
     #[must_use]
     pub(super) fn epoch_is_over(&self, now: Nanos, epoch: Nanos) -> bool {
         self.last_epoch.is_none_or(|last| now.since(last).0 >= epoch.0 - epoch.0 / 10)
     }
 
-    /// Ends an epoch: takes its values in and says why a run is due, if one is.
+    /// Ends an epoch with the values of its candidates. Returns why a run is due, if one is.
+    /// `threshold`: relative change of MPKI.
     pub(super) fn end_epoch(
         &mut self,
         now: Nanos,
-        current: BTreeMap<Pid, Remembered>,
+        current: BTreeMap<Pid, ProcessEpoch>,
         threshold: f64,
     ) -> Option<Due> {
         self.expected.retain(|pid, _| current.contains_key(pid));
-        let is_elsewhere = |(pid, now): &(&Pid, &Remembered)| {
+        let is_elsewhere = |(pid, now): &(&Pid, &ProcessEpoch)| {
             self.expected.get(*pid).is_some_and(|&domain| domain != now.domain)
         };
         let displaced = current.iter().find(is_elsewhere).map(|(&pid, _)| Due::Displaced(pid));
@@ -67,35 +69,36 @@ impl Trigger {
         due
     }
 
-    /// Notes that a process moved to other nodes with its memory. This change needs no new run.
+    /// Renames the home and the domains of a process that moved to other nodes with its memory.
+    /// This change needs no new run.
     pub(super) fn relabel(
         &mut self,
         pid: Pid,
         home: impl Fn(usize) -> usize,
         domain: impl Fn(usize) -> usize,
     ) {
-        if let Some(remembered) = self.previous.get_mut(&pid) {
-            remembered.home = home(remembered.home);
-            remembered.domain = domain(remembered.domain);
+        if let Some(previous) = self.previous.get_mut(&pid) {
+            previous.home = home(previous.home);
+            previous.domain = domain(previous.domain);
         }
         if let Some(expected) = self.expected.get_mut(&pid) {
             *expected = domain(*expected);
         }
     }
 
-    /// Remembers where a run put a process.
-    pub(super) fn expect_in(&mut self, pid: Pid, domain: usize) {
+    /// Sets the cache domain that a run gave to a process.
+    pub(super) fn set_expected(&mut self, pid: Pid, domain: usize) {
         self.expected.insert(pid, domain);
     }
 }
 
 fn due(
-    previous: &BTreeMap<Pid, Remembered>,
-    current: &BTreeMap<Pid, Remembered>,
+    previous: &BTreeMap<Pid, ProcessEpoch>,
+    current: &BTreeMap<Pid, ProcessEpoch>,
     threshold: f64,
 ) -> Option<Due> {
     let ended = previous.keys().find(|pid| !current.contains_key(pid)).map(|&pid| Due::Ended(pid));
-    let changed = |(&pid, now): (&Pid, &Remembered)| {
+    let changed = |(&pid, now): (&Pid, &ProcessEpoch)| {
         let Some(before) = previous.get(&pid) else { return Some(Due::Started(pid)) };
         if before.home != now.home {
             return Some(Due::HomeChanged(pid));
@@ -110,10 +113,10 @@ fn due(
 mod tests {
     use super::*;
 
-    fn epoch(processes: &[(u32, f64, usize)]) -> BTreeMap<Pid, Remembered> {
+    fn epoch(processes: &[(u32, f64, usize)]) -> BTreeMap<Pid, ProcessEpoch> {
         processes
             .iter()
-            .map(|&(pid, mpki, home)| (Pid(pid), Remembered { mpki, home, domain: 0 }))
+            .map(|&(pid, mpki, home)| (Pid(pid), ProcessEpoch { mpki, home, domain: 0 }))
             .collect()
     }
 
@@ -143,9 +146,9 @@ mod tests {
     fn a_process_that_runs_elsewhere_triggers() {
         let mut trigger = Trigger::default();
         trigger.end_epoch(Nanos(0), epoch(&[(1, 10.0, 0)]), 0.20);
-        trigger.expect_in(Pid(1), 0);
+        trigger.set_expected(Pid(1), 0);
         assert_eq!(trigger.end_epoch(Nanos(1), epoch(&[(1, 10.0, 0)]), 0.20), None);
-        trigger.expect_in(Pid(1), 3);
+        trigger.set_expected(Pid(1), 3);
         let due = trigger.end_epoch(Nanos(2), epoch(&[(1, 10.0, 0)]), 0.20);
         assert_eq!(due, Some(Due::Displaced(Pid(1))));
     }
@@ -163,12 +166,12 @@ mod tests {
     #[test]
     fn a_process_that_took_its_memory_along_makes_no_run_due() {
         let at = |home: usize, domain: usize| {
-            BTreeMap::from([(Pid(1), Remembered { mpki: 5.0, home, domain })])
+            BTreeMap::from([(Pid(1), ProcessEpoch { mpki: 5.0, home, domain })])
         };
         let after = |relabelled: bool| {
             let mut trigger = Trigger::default();
             trigger.end_epoch(Nanos::from_secs(1), at(0, 0), 0.2);
-            trigger.expect_in(Pid(1), 0);
+            trigger.set_expected(Pid(1), 0);
             if relabelled {
                 trigger.relabel(Pid(1), |home| home + 1, |domain| domain + 2);
             }

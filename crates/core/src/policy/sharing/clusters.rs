@@ -7,12 +7,12 @@ use super::pairs::Pair;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Threads that share data.
+/// A group of threads that share data. Threads are indices in the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     /// Threads, ascending.
     pub threads: Vec<u32>,
-    /// The pairs that hold it together, most samples first: one less than threads.
+    /// The maximum spanning tree of the group, most samples first: one pair fewer than threads.
     pairs: Vec<Pair>,
 }
 
@@ -25,15 +25,15 @@ pub fn clusters(pairs: &[Pair], threads: usize) -> Vec<Cluster> {
 }
 
 impl Cluster {
-    /// Takes out the pair with the fewest common samples. Parts of a single thread are not clusters
-    /// and are left out.
+    /// Splits the group at the pair with the fewest common samples. Parts of a single thread are
+    /// left out.
     #[must_use]
     pub fn split(mut self) -> Vec<Self> {
         self.pairs.pop();
         groups(&self.threads, &self.pairs)
     }
 
-    /// Common samples of the weakest pair that holds it together.
+    /// Common samples of the weakest pair that connects the group.
     #[must_use]
     pub fn weakest(&self) -> u32 {
         self.pairs.last().map_or(0, |pair| pair.samples)
@@ -59,7 +59,7 @@ impl Forest {
         thread as u32
     }
 
-    /// Joins two groups under the lower root; false if they were one.
+    /// Joins two groups under the lower root. False if they were already one group.
     fn merge(&mut self, one: u32, other: u32) -> bool {
         let (one, other) = (self.root(one), self.root(other));
         self.parents[one.max(other) as usize] = one.min(other);
@@ -67,8 +67,8 @@ impl Forest {
     }
 }
 
-/// The groups of at least two of the members (ascending), largest first; pairs that close a circle
-/// are dropped.
+/// The groups of at least two `members` (ascending) that `pairs` connect, largest first. Pairs that
+/// close a cycle are dropped.
 fn groups(members: &[u32], pairs: &[Pair]) -> Vec<Cluster> {
     let place = |thread: u32| members.partition_point(|&member| member < thread) as u32;
     let mut forest = Forest::new(members.len());

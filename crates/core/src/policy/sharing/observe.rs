@@ -12,17 +12,17 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Share of the cycles in stalls on remote caches from which Tam's variant acts (recalled).
+/// Share of cycles in stalls on remote caches above which the preset `tam` acts (recalled).
 const TAM_STALL_SHARE: f64 = 0.20;
 
-/// All threads of the model, in its order; those of processes that are not `asked` (by place in the
-/// model) stay.
+/// All threads of the model, in its order. Threads of processes that are not `asked` (by model
+/// index) are fixed.
 pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec<Sharer> {
     let limits = Limits::new(topology);
     let usable: Vec<CpuSet> = (0..topology.node_count())
         .map(|node| topology.usable(topology.cpus_of_node(node)))
         .collect();
-    // Most threads have the mask of the one before.
+    // Most threads have the same mask as the thread before them.
     let mut last: Option<(&CpuSet, Vec<bool>)> = None;
     let mut sharers = Vec::with_capacity(model.threads.len());
     for thread in &model.threads {
@@ -44,8 +44,7 @@ pub(super) fn sharers(model: &Model, topology: &Topology, asked: &[bool]) -> Vec
     sharers
 }
 
-/// Capacity of a node's memory: SAM's misses per second, or N-MASS's MPKI where rates are not
-/// known.
+/// Capacity of a node's memory: SAM's misses per second and N-MASS's MPKI.
 struct Limits {
     misses_per_s: f64,
     mpki: f64,
@@ -58,7 +57,8 @@ impl Limits {
         Self { misses_per_s, mpki }
     }
 
-    /// The thread's share of it. A thread of which nothing is known takes none.
+    /// The thread's share of the capacity, by misses per second, else by MPKI. Zero if neither is
+    /// known.
     fn pressure(&self, thread: &Thread) -> f64 {
         let by_rate =
             thread.rates.memory_per_s.map(|rate| rate * thread.cpu_share / self.misses_per_s);
@@ -83,8 +83,8 @@ pub(super) fn cores(topology: &Topology) -> Vec<usize> {
     (0..topology.node_count()).map(of_node).collect()
 }
 
-/// The pairs that the preset's detection finds among the threads of the processes that are `asked`
-/// (by place in the model), most samples first.
+/// The pairs that the preset's detection finds in the processes that are `asked` (by model index),
+/// most samples first.
 pub(super) fn pairs(
     model: &Model,
     topology: &Topology,
@@ -106,6 +106,7 @@ pub(super) fn pairs(
     }
 }
 
+/// Pairs of threads with similar signatures of remote accesses. One of `one_of` touches is used.
 fn similar<'a>(
     model: &Model,
     touches: impl Iterator<Item = &'a Touch>,
@@ -126,8 +127,8 @@ fn similar<'a>(
     pairs
 }
 
-/// Whether some thread waits for remote caches in more than a fifth of its cycles; unknown counts
-/// as yes.
+/// Whether some thread stalls on remote caches in more than [`TAM_STALL_SHARE`] of its cycles. True
+/// if it is known for no thread.
 fn stalls_enough(model: &Model, topology: &Topology) -> bool {
     let share = |thread: &Thread| {
         let rates = &thread.rates;
@@ -137,8 +138,8 @@ fn stalls_enough(model: &Model, topology: &Topology) -> bool {
     known.peek().is_none() || known.any(|share| share > TAM_STALL_SHARE)
 }
 
-/// Exact CPUs for threads that change their node: first hardware threads of cores first, of these
-/// the cores with the least load.
+/// Target CPUs for threads that change their node. First hardware threads of cores come first,
+/// among them those of the cores with the least load.
 pub(super) struct ExactCpus<'a> {
     model: &'a Model,
     /// CPUs of each node, best first.
@@ -167,19 +168,20 @@ impl<'a> ExactCpus<'a> {
         Self { model, free: (0..topology.node_count()).map(of_node).collect() }
     }
 
-    /// The best CPU that is left on the target and allowed; with none left, any.
+    /// The best allowed CPU of the shift's target that was taken least. `None` if the thread may
+    /// use none.
     pub(super) fn take(&mut self, shift: Shift) -> Option<usize> {
         let allowed = &self.model.threads[shift.thread as usize].allowed;
         let free = &mut self.free[shift.to];
         let place = free.iter().position(|&cpu| allowed.contains(cpu))?;
         let cpu = free.remove(place);
-        // At the end: a thread that finds no node left gets the last one again.
+        // CPUs are taken in turn, so more threads than CPUs spread evenly.
         free.push(cpu);
         Some(cpu)
     }
 }
 
-/// How many hardware threads of the same core come before a CPU.
+/// Rank of a CPU among the hardware threads of its core, from 0.
 fn place_in_core(topology: &Topology, cpu: usize) -> usize {
     let of_node = topology.cpus_of_node(topology.node_of_cpu(cpu));
     let before = of_node.iter().take_while(|&other| other < cpu);

@@ -9,12 +9,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// Most threads that may share one page. A page with more is global data, tells nothing about
-/// groups and is ignored. [Tam] ignores entries that most threads touch; the number is ours and
-/// bounds the time.
+/// Largest number of threads that may share one page. A page with more is global data, says nothing
+/// about groups and is ignored, as [Tam] does. The number is our choice and bounds the time.
 const MAX_SHARERS: usize = 32;
 
-/// Common samples of two threads.
+/// Two threads and the number of their common samples. Threads are indices in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     /// The lower thread.
@@ -27,7 +26,7 @@ pub struct Pair {
 
 /// Pairs with at least `minimum` common samples, most samples first, then by thread.
 ///
-/// `touches` are `(page, thread)` in sample order with pages below `pages`.
+/// `touches` are `(page, thread)` in sample order, with page indices below `pages`.
 #[must_use]
 pub fn pairs(touches: &[(u32, u32)], pages: usize, minimum: u32) -> Vec<Pair> {
     let mut counts = Counts::default();
@@ -43,13 +42,15 @@ pub fn pairs(touches: &[(u32, u32)], pages: usize, minimum: u32) -> Vec<Pair> {
 /// The threads of one page with their common samples.
 #[derive(Default)]
 struct PageSharers {
+    /// Threads in the order of their first touch.
     threads: Vec<u32>,
-    /// By place of the sampled thread and of the thread before it, [`MAX_SHARERS`] a row.
+    /// Common samples, by position of the sampled thread and of the other one; rows of
+    /// [`MAX_SHARERS`].
     samples: Vec<u32>,
 }
 
 impl PageSharers {
-    /// Counts the touches of one page; false if it is everybody's.
+    /// Counts the touches of one page. False if more than [`MAX_SHARERS`] threads touch it.
     fn count(&mut self, touches: &[(u32, u32)]) -> bool {
         self.threads.clear();
         self.samples.clear();
@@ -81,7 +82,7 @@ impl PageSharers {
     }
 }
 
-/// The touches page after page, each page's in sample order.
+/// The touches sorted by page, each page's in sample order (counting sort).
 fn by_page(touches: &[(u32, u32)], pages: usize) -> Vec<(u32, u32)> {
     let mut next = vec![0_usize; pages + 1];
     touches.iter().for_each(|&(page, _)| next[page as usize + 1] += 1);
@@ -95,7 +96,7 @@ fn by_page(touches: &[(u32, u32)], pages: usize) -> Vec<(u32, u32)> {
     sorted
 }
 
-/// A table of pairs. The hash only finds them; they come out sorted.
+/// Common samples by pair. The hash only finds a pair; the result is sorted.
 #[derive(Default)]
 struct Counts {
     pairs: Vec<Pair>,

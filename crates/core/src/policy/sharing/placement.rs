@@ -6,41 +6,42 @@
 
 use super::clusters::Cluster;
 use super::preset::{Hold, Oversized, Preset};
+use crate::model::RUNNING_SHARE;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Groups taken apart in one round at most; later ones wait for the next.
+/// Largest number of splits in one round (our choice). Further groups that no node holds are left
+/// alone.
 const MAX_SPLITS: usize = 1024;
-/// Nodes that are tried for a group at most, the best first [inferred: sharers far from their data
-/// gain little].
+/// Largest number of nodes tried for a group, the best first. Inferred: sharers far from their data
+/// gain little.
 const MAX_TRIED_NODES: usize = 4;
-/// A thread below this share of a CPU needs no core of its own (inferred).
-const RUNNING: f64 = 0.10;
 
 /// A thread as input of the placement.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sharer {
-    /// The node where it runs.
+    /// The node on which the thread runs.
     pub node: usize,
     /// CPU time per wall time, 0..=1.
     pub demand: f64,
-    /// Share of a node's memory limit that a thread takes: its MPKI or its misses per second over
-    /// the node's capacity.
+    /// Share of a node's memory capacity that the thread uses: its misses per second or its MPKI
+    /// over the node's limit.
     pub pressure: f64,
-    /// Sampled accesses by the node that served them.
+    /// Sampled accesses, by the node that served them.
     pub accesses: Vec<u32>,
-    /// Whether it may be moved to each node; empty for anywhere.
+    /// By node, whether the thread may move there; empty for all nodes.
     pub may_use: Vec<bool>,
-    /// Whether it must stay. Its demand for CPU and memory counts.
+    /// Whether the thread must stay. Its demand and its pressure count all the same.
     pub is_fixed: bool,
 }
 
 impl Sharer {
     fn is_running(&self) -> bool {
-        self.demand >= RUNNING
+        self.demand >= RUNNING_SHARE
     }
 
+    /// Whether the thread may be moved to or pinned on a node.
     fn may_go(&self, node: usize) -> bool {
         !self.is_fixed && self.may_use.get(node).copied().unwrap_or(self.may_use.is_empty())
     }
@@ -49,14 +50,14 @@ impl Sharer {
 /// The role of a thread that changes its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It joins the others of its group.
+    /// The thread joins its group.
     Member {
         /// Threads in the group.
         group: usize,
-        /// Common samples of the weakest pair that holds it together.
+        /// Common samples of the weakest pair that connects the group.
         weakest: u32,
     },
-    /// It makes room for a group.
+    /// The thread makes room for a group.
     Displaced,
 }
 
@@ -65,20 +66,20 @@ pub enum Role {
 pub struct Shift {
     /// Index of the thread.
     pub thread: u32,
-    /// Where it ran.
+    /// Node that the thread leaves.
     pub from: usize,
-    /// Node where it will run.
+    /// Node that the thread joins.
     pub to: usize,
-    /// Why.
+    /// Role of the thread.
     pub role: Role,
 }
 
-/// A thread that stays with its group where it runs.
+/// A thread that is pinned with its group on the node where it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stay {
     /// Index of the thread.
     pub thread: u32,
-    /// Where it runs.
+    /// Node of the thread.
     pub node: usize,
     /// Threads in the group.
     pub group: usize,
@@ -89,13 +90,13 @@ pub struct Stay {
 pub struct Placed {
     /// Threads that change their node.
     pub shifts: Vec<Shift>,
-    /// Threads to pin if any thread changes its node. Otherwise the kernel would move them away
-    /// from their group, sooner if many other threads are pinned.
+    /// Threads of groups to pin where they run; empty if no thread changes its node. Otherwise the
+    /// kernel would move them away from their group, sooner if many other threads are pinned.
     pub stays: Vec<Stay>,
 }
 
-/// Gives groups nodes, the largest first; `cores` is the number of cores of each node (zero: no
-/// CPUs).
+/// Places groups on nodes, the largest first. `cores`: physical cores of each node, zero without
+/// CPUs.
 #[must_use]
 pub fn place(
     threads: &[Sharer],
@@ -103,14 +104,14 @@ pub fn place(
     clusters: Vec<Cluster>,
     preset: &Preset,
 ) -> Placed {
-    let mut floor = Floor::new(threads, cores, preset);
-    floor.expect(&clusters);
+    let mut assignment = Assignment::new(threads, cores, preset);
+    assignment.raise_pressure_limit(&clusters);
     let mut placed: Vec<Vec<u32>> = Vec::new();
     let mut queue: VecDeque<Cluster> = clusters.into();
     let mut splits = 0;
     while let Some(cluster) = queue.pop_front() {
-        let is_placed =
-            floor.preferences(&cluster).into_iter().any(|node| floor.place(&cluster, node));
+        let nodes = assignment.preferences(&cluster);
+        let is_placed = nodes.into_iter().any(|node| assignment.place(&cluster, node));
         if is_placed {
             placed.push(cluster.threads);
         } else if preset.oversized == Oversized::Split && splits < MAX_SPLITS {
@@ -118,38 +119,44 @@ pub fn place(
             queue.extend(cluster.split());
         }
     }
-    let shifts = floor.shifts();
-    Placed { stays: floor.stays(&placed), shifts }
+    let shifts = assignment.shifts();
+    Placed { stays: assignment.stays(&placed), shifts }
 }
 
 /// Load of one node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Load {
+    /// Running threads.
     threads: usize,
+    /// Sum of the threads' demands, CPUs.
     demand: f64,
+    /// Sum of the threads' pressures, as a share of the capacity.
     pressure: f64,
 }
 
-struct Floor<'a> {
+/// The node of each thread during a round, and the resulting load of each node.
+struct Assignment<'a> {
     threads: &'a [Sharer],
+    /// Physical cores by node.
     cores: &'a [usize],
     preset: &'a Preset,
+    /// Node by thread.
     node: Vec<usize>,
+    /// Role by thread, if this round moved it.
     role: Vec<Option<Role>>,
+    /// Load by node.
     loads: Vec<Load>,
-    /// Threads by node, ascending; kept up to date.
+    /// Threads by node, ascending.
     on_node: Vec<Vec<u32>>,
-    /// Limit of the demand per core: that of the busiest node at the start, or one busy CPU for
-    /// each core.
+    /// Limit of the demand per core: that of the busiest node before the round, at least 1.
     busiest: f64,
-    /// Highest pressure on a node's memory that cannot be avoided: at the start, or with one group
-    /// alone on the node.
+    /// Highest pressure that cannot be avoided: of a node before the round, or of one group alone.
     most_pressed: f64,
 }
 
-impl<'a> Floor<'a> {
+impl<'a> Assignment<'a> {
     fn new(threads: &'a [Sharer], cores: &'a [usize], preset: &'a Preset) -> Self {
-        let mut floor = Self {
+        let mut assignment = Self {
             threads,
             cores,
             preset,
@@ -161,18 +168,18 @@ impl<'a> Floor<'a> {
             most_pressed: 0.0,
         };
         for (index, thread) in threads.iter().enumerate() {
-            floor.add(index as u32, thread.node, 1.0);
+            assignment.add(index as u32, thread.node, 1.0);
         }
-        let loads = (0..cores.len()).map(|node| floor.demand_per_core(node));
+        let demands = (0..cores.len()).map(|node| assignment.demand_per_core(node));
         // Sums of the same numbers in another order differ in their last digits.
-        floor.busiest = loads.fold(1.0, f64::max) + 1e-9;
-        floor.most_pressed =
-            floor.loads.iter().map(|load| load.pressure).fold(0.0, f64::max) + 1e-9;
-        floor
+        assignment.busiest = demands.fold(1.0, f64::max) + 1e-9;
+        let pressures = assignment.loads.iter().map(|load| load.pressure);
+        assignment.most_pressed = pressures.fold(0.0, f64::max) + 1e-9;
+        assignment
     }
 
     /// Raises the limit of pressure so that each group that fits the cores of a node may be placed.
-    fn expect(&mut self, clusters: &[Cluster]) {
+    fn raise_pressure_limit(&mut self, clusters: &[Cluster]) {
         let most_cores = self.cores.iter().copied().max().unwrap_or(0);
         for cluster in clusters.iter().filter(|cluster| cluster.threads.len() <= most_cores) {
             let members = cluster.threads.iter();
@@ -185,7 +192,7 @@ impl<'a> Floor<'a> {
         if self.cores[node] == 0 { 0.0 } else { self.loads[node].demand / self.cores[node] as f64 }
     }
 
-    /// Adds (`sign` 1) or takes away (−1) a thread.
+    /// Adds a thread to a node (`sign` 1) or removes it (−1).
     fn add(&mut self, thread: u32, node: usize, sign: f64) {
         let sharer = &self.threads[thread as usize];
         let load = &mut self.loads[node];
@@ -209,8 +216,8 @@ impl<'a> Floor<'a> {
         self.node[thread as usize] = to;
     }
 
-    /// Nodes for a group: most accesses served, then most members there already, then least demand,
-    /// then the lower one.
+    /// Up to [`MAX_TRIED_NODES`] nodes for a group, the best first. Nodes that served most accesses
+    /// come first, then nodes with most members, then with the least demand, then the lower one.
     fn preferences(&self, cluster: &Cluster) -> Vec<usize> {
         let mut served = vec![0_u64; self.cores.len()];
         let mut members = vec![0_usize; self.cores.len()];
@@ -236,7 +243,7 @@ impl<'a> Floor<'a> {
         nodes.into_iter().map(|(.., node)| node).collect()
     }
 
-    /// Puts a group on a node if the node can hold it; else leaves everything as it was.
+    /// Moves a group to a node if the node can hold it. Returns false and changes nothing if not.
     fn place(&mut self, cluster: &Cluster, node: usize) -> bool {
         let stays = |thread: u32| self.node[thread as usize] == node;
         let may_join = |&thread: &u32| stays(thread) || self.threads[thread as usize].may_go(node);
@@ -267,12 +274,8 @@ impl<'a> Floor<'a> {
         is_held
     }
 
-    /// Sends threads without a group elsewhere until the node has a core for each thread and no
-    /// more demand than allowed.
-    ///
-    /// Threads that need a core are moved first, because a sleeping thread frees none. Among them,
-    /// threads with the least data on the node are moved first, then threads with the highest
-    /// pressure on memory.
+    /// Moves threads without a group away until the node is not crowded. Returns whether that
+    /// succeeded.
     fn make_room(&mut self, node: usize, displaced: &mut Vec<(u32, usize)>) -> bool {
         for thread in self.displaceable(node) {
             if !self.is_crowded(node) {
@@ -287,8 +290,9 @@ impl<'a> Floor<'a> {
         !self.is_crowded(node)
     }
 
-    /// Whether the node surely cannot hold the group. Either it has more surplus threads than other
-    /// nodes have free cores. Or it has no thread to move away and too much pressure on its memory.
+    /// Whether the node certainly cannot hold the group, so that no attempt is needed. Either it
+    /// has more surplus threads than other nodes have free cores. Or the group fits without moving
+    /// a thread away, but its pressure on memory is too high.
     fn is_hopeless(&self, cluster: &Cluster, node: usize) -> bool {
         let joins = cluster.threads.iter().filter(|&&thread| self.node[thread as usize] != node);
         let (mut running, mut demand, mut pressure) = (0, 0.0, 0.0);
@@ -309,11 +313,16 @@ impl<'a> Floor<'a> {
         (0..self.cores.len()).filter(|&other| other != node).map(free).sum()
     }
 
+    /// Whether the node has more running threads than cores (if the preset spares nodes) or too
+    /// much demand.
     fn is_crowded(&self, node: usize) -> bool {
         let without_core = self.loads[node].threads > self.cores[node];
         without_core && self.preset.spares_node || self.demand_per_core(node) > self.busiest
     }
 
+    /// Threads that may leave a crowded node, the first to leave in front. Running threads come
+    /// first, because a sleeping thread frees no core. Then come threads with the least data on the
+    /// node, then with most pressure.
     fn displaceable(&self, node: usize) -> Vec<u32> {
         if !self.is_crowded(node) {
             return Vec::new();
@@ -333,6 +342,7 @@ impl<'a> Floor<'a> {
         candidates
     }
 
+    /// The node with the least demand per core that has room for a thread.
     fn room_for(&self, thread: u32, leaving: usize) -> Option<usize> {
         let sharer = &self.threads[thread as usize];
         let fits = |&node: &usize| {
@@ -348,26 +358,27 @@ impl<'a> Floor<'a> {
             .min_by(|&a, &b| self.demand_per_core(a).total_cmp(&self.demand_per_core(b)))
     }
 
+    /// Whether the pressure on a node's memory is allowed by the preset.
     fn can_bear(&self, node: usize) -> bool {
         !self.preset.spares_node || self.bears(self.loads[node].pressure)
     }
 
-    /// Whether a node's memory has the capacity for this pressure: it is below the limit, or below
-    /// the highest unavoidable pressure.
+    /// Whether a pressure is below a node's capacity, or with the preset at most the highest
+    /// unavoidable one.
     fn bears(&self, pressure: f64) -> bool {
         pressure < 1.0 || self.preset.bears_most_pressed && pressure <= self.most_pressed
     }
 
-    /// If a thread changes nodes: the threads of all groups that are on their node already, even by
-    /// chance.
+    /// The threads of placed groups to pin where they run. Empty if no thread changes its node or
+    /// the preset releases threads.
     fn stays(&self, placed: &[Vec<u32>]) -> Vec<Stay> {
         if self.preset.hold == Hold::Release {
             return Vec::new();
         }
         let sharer = |thread: u32| &self.threads[thread as usize];
         let is_there = |thread: u32| self.node[thread as usize] == sharer(thread).node;
-        let somebody_moves = !(0..self.threads.len() as u32).all(is_there);
-        let stays = placed.iter().filter(|_| somebody_moves).flat_map(|threads| {
+        let any_moves = !(0..self.threads.len() as u32).all(is_there);
+        let stays = placed.iter().filter(|_| any_moves).flat_map(|threads| {
             let stay = |thread| Stay { thread, node: sharer(thread).node, group: threads.len() };
             let there = threads.iter().copied().filter(|&thread| is_there(thread));
             there.filter(|&thread| sharer(thread).may_go(sharer(thread).node)).map(stay)

@@ -7,11 +7,13 @@
 
 use alloc::vec::Vec;
 
+/// Counters of a signature [Tam et al.; recalled].
 const ENTRIES: usize = 256;
-/// This many threads are a group, even if there are hardly others (inferred).
+/// An entry touched by at most this many threads is never global data, even if it is most of them
+/// (inferred).
 const SMALL_GROUP: usize = 4;
 
-/// Remote accesses of one thread.
+/// Sharing signature: remote accesses of one thread by entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Signature([u8; ENTRIES]);
 
@@ -24,11 +26,12 @@ impl Default for Signature {
 impl Signature {
     /// Counts one access to a page.
     pub(super) fn add(&mut self, page: u64) {
-        // Neighbouring pages fall into distant entries.
+        // Fibonacci hashing spreads neighbouring pages over distant entries.
         let entry = (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize;
         self.0[entry] = self.0[entry].saturating_add(1);
     }
 
+    /// Dot product of two signatures without global entries.
     fn similarity(&self, other: &Self, is_global: &[bool]) -> u64 {
         let products = self.0.iter().zip(&other.0).zip(is_global);
         products
@@ -38,7 +41,8 @@ impl Signature {
     }
 }
 
-/// Pairs of each thread with the founder of its group; as strong as they are similar.
+/// `(founder, thread, similarity)` of each thread that joins the first group with a founder at
+/// least as similar as `similarity`. Every other thread founds a group.
 #[must_use]
 pub(super) fn founders(signatures: &[Signature], similarity: u64) -> Vec<(u32, u32, u64)> {
     let is_global: Vec<bool> = (0..ENTRIES)

@@ -4,12 +4,12 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A pair that cannot be. Real gains add up to less than 2⁵¹, and potentials along a path of 64
-/// such pairs still fit.
+/// The gain of a forbidden pair. Real gains add up to less than 2⁵¹, and potentials along a path of
+/// 64 forbidden pairs still fit.
 pub(super) const FORBIDDEN: i64 = -(1 << 54);
 
-/// The largest sum of gains when every row gets a column of its own, or `None` if no such
-/// assignment avoids forbidden pairs. `gain(row, column)`; at least as many columns as rows.
+/// The largest sum of gains when every row gets a column of its own. `None` if no such assignment
+/// avoids forbidden pairs. Panics if there are fewer columns than rows.
 pub(super) fn most(rows: usize, columns: usize, gain: impl Fn(usize, usize) -> i64) -> Option<i64> {
     assert!(rows <= columns, "{rows} slots for {columns} nodes");
     let mut state = State::new(rows, columns);
@@ -27,7 +27,7 @@ pub(super) fn most(rows: usize, columns: usize, gain: impl Fn(usize, usize) -> i
     Some(sum)
 }
 
-/// Rows and columns count from one; zero is "none". Costs are negated gains.
+/// Assignment of rows to columns. Both count from one; zero means none. Costs are negated gains.
 struct State {
     row_potential: Vec<i64>,
     column_potential: Vec<i64>,
@@ -77,6 +77,7 @@ impl State {
         }
     }
 
+    /// Shifts the potentials by `step`, so that the nearest column gets reduced cost zero.
     fn shift(&mut self, visited: &[bool], slack: &mut [i64], step: i64) {
         for column in 0..visited.len() {
             if visited[column] {

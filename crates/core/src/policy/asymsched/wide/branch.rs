@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// The goal of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// The largest value above one that is known.
+    /// The largest value, if it is above this known one.
     Best { incumbent: u64 },
     /// Any placement of at least this value.
     AtLeast { value: u64 },
@@ -20,10 +20,11 @@ pub(super) struct Branch<'a> {
     problem: &'a Problem,
     relaxation: &'a Relaxation<'a>,
     goal: Goal,
-    /// The largest value known; only what is larger interests.
+    /// The largest known value. Only larger values are searched.
     incumbent: u64,
+    /// The placement found with this value.
     found: Option<Vec<Mask>>,
-    /// The largest bound of the branches left unexplored for want of steps.
+    /// The largest bound of the branches left unexplored because the steps ran out.
     open_bound: u64,
     steps: u32,
 }
@@ -42,12 +43,12 @@ impl<'a> Branch<'a> {
         Self { problem, relaxation, goal, incumbent, found: None, open_bound: 0, steps }
     }
 
-    /// Nothing reachable from where the search began has a larger value.
+    /// Upper bound on the value of any completion of the explored placement.
     pub(super) fn bound(&self) -> u64 {
         self.incumbent.max(self.open_bound)
     }
 
-    /// Whether nothing was left unexplored.
+    /// Whether no unexplored branch can have a larger value.
     pub(super) fn is_complete(&self) -> bool {
         self.open_bound <= self.incumbent
     }
@@ -56,13 +57,14 @@ impl<'a> Branch<'a> {
         self.steps
     }
 
-    /// The placement that beat what was known before.
+    /// The best placement found above the incumbent, if any.
     pub(super) fn into_found(self) -> Option<Vec<Mask>> {
         self.found
     }
 
-    /// Explores all completions. Each level gives a node to a block or closes a block to a node.
-    /// The recursion is at most nodes × blocks deep; in practice the bound cuts far earlier.
+    /// Explores all completions of a partial placement. Each level gives a node to a block or
+    /// closes a block to a node. The recursion is at most nodes × blocks deep; the bound cuts far
+    /// earlier.
     pub(super) fn explore(&mut self, partial: &Partial) {
         let gains = self.relaxation.gains(partial);
         let Some(bound) = self.relaxation.bound(partial, &gains) else { return };
@@ -94,8 +96,8 @@ impl<'a> Branch<'a> {
         matches!(self.goal, Goal::AtLeast { value } if self.incumbent >= value)
     }
 
-    /// The block that has been begun, else the one with most to gain; in it the node that brings
-    /// most.
+    /// The block and node to branch on. A partly filled block comes first, then the one with most
+    /// weight × missing nodes. Of the nodes, the one with the largest gain.
     fn choose(&self, partial: &Partial, gains: &Gains) -> (usize, usize) {
         let unfinished = (0..partial.sets.len()).filter(|&block| partial.missing[block] > 0);
         let begun = |block: usize| {
@@ -125,7 +127,7 @@ impl<'a> Branch<'a> {
         (0..partial.sets.len()).filter(|&other| other == block || is_twin(other)).collect()
     }
 
-    /// Whether two blocks have the same weights, each seen from its own place.
+    /// Whether two blocks have the same weights inside and to every other block.
     fn are_alike(&self, a: usize, b: usize) -> bool {
         let weight = &self.problem.weight;
         let others = (0..weight.size()).filter(|&c| c != a && c != b);

@@ -14,10 +14,11 @@ use super::relaxation::{Partial, Relaxation};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Steps of branch and bound for one set of movers: either it is settled soon or it is left open.
+/// Steps of branch and bound for one set of movers (our choice). A set that needs more stays open.
 const STEPS_A_SET: u32 = 300;
 
-/// A placement that is good enough and moves little, with a bound on how much any must move.
+/// A placement of at least `threshold` that moves little, with a bound on the bytes that any such
+/// placement keeps in place.
 pub(super) fn search(
     problem: &Problem,
     relaxation: &Relaxation<'_>,
@@ -34,9 +35,9 @@ pub(super) fn search(
     Least { sets, kept_bound: total - tried_bound.min(moved) }
 }
 
-/// Lets more and more move until it is good enough or as much as the placement in hand moves.
-/// Returns a placement that moves less than that, if there is one, and the bytes below which
-/// nothing is good enough.
+/// Tries sets of movers with rising bytes until one reaches the threshold or moves `moved` bytes.
+/// Returns the placement, if one was found, and a lower bound on the bytes that a good enough
+/// placement moves.
 fn try_movers(
     problem: &Problem,
     relaxation: &Relaxation<'_>,
@@ -66,7 +67,7 @@ fn try_movers(
     (None, bound)
 }
 
-/// All occupants stay, except those of some nodes, which may take any free node.
+/// The partial placement in which all occupants stay, except those of `movers`.
 fn with_movers(problem: &Problem, movers: Mask) -> Partial {
     let mut partial = Partial::empty(problem);
     for (block, own) in problem.blocks.iter().enumerate() {
@@ -78,11 +79,12 @@ fn with_movers(problem: &Problem, movers: Mask) -> Partial {
 
 /// Sets of occupied nodes in order of their bytes, then of their bits.
 struct Movers {
-    /// Nodes by rising bytes.
+    /// Nodes by rising bytes. A rank is an index here.
     order: Vec<usize>,
+    /// Bytes of the occupants, by rank.
     bytes: Vec<u64>,
-    /// (bytes, ranks as bits, highest rank): each set once, reached from the one without its
-    /// highest rank or with that one lower.
+    /// `(bytes, ranks as bits, highest rank)` of sets to return. Each set enters once, from the set
+    /// without its highest rank or with that rank one lower.
     queue: BTreeSet<(u64, u64, usize)>,
 }
 

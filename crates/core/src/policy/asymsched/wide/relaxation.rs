@@ -12,21 +12,21 @@ use super::assignment::{self, FORBIDDEN};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Blocks that are filled in part.
+/// A partial placement: blocks with some of their nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Partial {
-    /// Nodes given to each block.
+    /// By block, the nodes that it has.
     pub(super) sets: Vec<Mask>,
-    /// Nodes each block may still get.
+    /// By block, the nodes that it may still get.
     pub(super) open: Vec<Mask>,
-    /// Nodes each block still needs.
+    /// By block, the number of nodes that it still needs.
     pub(super) missing: Vec<u32>,
     /// Nodes that no block has.
     pub(super) free: Mask,
 }
 
 impl Partial {
-    /// Nothing placed.
+    /// Blocks without nodes.
     pub(super) fn empty(problem: &Problem) -> Self {
         Self {
             sets: vec![0; problem.blocks.len()],
@@ -36,7 +36,7 @@ impl Partial {
         }
     }
 
-    /// Gives a node to a block.
+    /// Gives a node to a block. Panics if the node is not free or the block is full.
     pub(super) fn take(&mut self, block: usize, node: usize) {
         assert!(
             self.missing[block] > 0 && self.free >> node & 1 == 1,
@@ -52,7 +52,7 @@ impl Partial {
     }
 }
 
-/// Twice what each node would bring to each block.
+/// Twice the value that each free node adds to each block at most, so that halves stay whole.
 pub(super) struct Gains {
     blocks: usize,
     doubled: Vec<i64>,
@@ -64,10 +64,10 @@ impl Gains {
     }
 }
 
-/// The tables the bound needs.
+/// The tables for the bound.
 pub(super) struct Relaxation<'a> {
     problem: &'a Problem,
-    /// The other nodes by falling bandwidth, for each node.
+    /// By node, the other nodes by falling bandwidth to it.
     nearest: Vec<Vec<u8>>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Relaxation<'a> {
         Self { problem, nearest: (0..problem.count).map(sorted).collect() }
     }
 
-    /// No completion is worth more than this; `None` if there is no completion.
+    /// Upper bound on the value of any completion; `None` if there is no completion.
     pub(super) fn bound(&self, partial: &Partial, gains: &Gains) -> Option<u64> {
         let free: Vec<usize> = nodes(partial.free).collect();
         let slots: Vec<usize> =
@@ -98,7 +98,7 @@ impl<'a> Relaxation<'a> {
         Some(self.problem.value(&partial.sets) + most as u64 / 2)
     }
 
-    /// Value of free nodes; [`FORBIDDEN`] where a block may not use them.
+    /// The gains of free nodes; [`FORBIDDEN`] where a block may not use a node.
     pub(super) fn gains(&self, partial: &Partial) -> Gains {
         let blocks = partial.sets.len();
         let mut doubled = vec![FORBIDDEN; self.problem.count * blocks];
@@ -113,6 +113,7 @@ impl<'a> Relaxation<'a> {
         Gains { blocks, doubled }
     }
 
+    /// Twice the value that `node` adds to `block` at most. `best`: see [`Self::best_sums`].
     fn gain(&self, node: usize, block: usize, partial: &Partial, best: &[u64]) -> u64 {
         let mut doubled = 0;
         for other in 0..partial.sets.len() {
@@ -127,7 +128,7 @@ impl<'a> Relaxation<'a> {
         doubled
     }
 
-    /// Sum of the fastest 0, 1, 2, … free neighbours of a node.
+    /// Sums of the bandwidth to the fastest 0, 1, 2, … free nodes, MB/s.
     fn best_sums(&self, node: usize, partial: &Partial) -> Vec<u64> {
         let most = partial.missing.iter().copied().max().unwrap_or(0) as usize;
         let mut sums = vec![0];
@@ -137,7 +138,7 @@ impl<'a> Relaxation<'a> {
             .filter(|&other| partial.free >> other & 1 == 1);
         free.take(most)
             .for_each(|other| sums.push(sums[sums.len() - 1] + self.problem.pair(node, other)));
-        // Too few free neighbours: the bound then says so by finding no assignment.
+        // With too few free nodes the bound finds no assignment, so these sums do not matter.
         sums.resize(most + 1, sums[sums.len() - 1]);
         sums
     }

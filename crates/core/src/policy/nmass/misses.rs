@@ -11,48 +11,49 @@ use super::penalty::relative_change;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 
-/// Epochs without any move before a change of misses counts as a new phase of the process. The
-/// first epoch is partly of the old placement; the second is compared with its misses.
+/// Epochs without any move before a change of misses counts as a new phase of the process (our
+/// choice). The first epoch still mixes both placements, and the second is compared with it.
 const SETTLED_AFTER: u32 = 2;
 
-/// Cache domain of each process, and the number of epochs for which all of them stayed.
+/// The cache domain of each process, and the time for which all of them stayed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Company {
+pub(super) struct Placements {
     domains: BTreeMap<Pid, usize>,
+    /// Epochs since the last change.
     epochs: u32,
 }
 
-impl Company {
-    /// Takes in where each process was in an epoch.
+impl Placements {
+    /// Adds the cache domain of each process in an epoch.
     pub(super) fn observe(&mut self, domains: impl Iterator<Item = (Pid, usize)>) {
         let domains: BTreeMap<Pid, usize> = domains.collect();
         self.epochs = if domains == self.domains { self.epochs.saturating_add(1) } else { 0 };
         self.domains = domains;
     }
 
-    /// No process came, went or was moved lately.
-    pub(super) fn is_settled(&self) -> bool {
+    /// Whether no process started, ended or moved in the last [`SETTLED_AFTER`] epochs.
+    pub(super) fn are_settled(&self) -> bool {
         self.epochs >= SETTLED_AFTER
     }
 }
 
-/// The misses of one process.
+/// The cache misses of one process in its present phase, MPKI.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Appetite {
+pub(super) struct PhaseMisses {
     most: f64,
     last: f64,
 }
 
-impl Appetite {
-    /// Takes in the MPKI of an epoch. A change by more than `trigger` while all processes stay
-    /// where they are begins another phase.
-    pub(super) fn observe(&mut self, mpki: f64, is_settled: bool, trigger: f64) {
-        let is_other_phase = is_settled && relative_change(self.last, mpki) > trigger;
+impl PhaseMisses {
+    /// Adds the MPKI of an epoch. A change by more than `trigger`, as a share of the last value,
+    /// begins another phase if all placements are settled.
+    pub(super) fn observe(&mut self, mpki: f64, are_settled: bool, trigger: f64) {
+        let is_other_phase = are_settled && relative_change(self.last, mpki) > trigger;
         self.most = if is_other_phase { mpki } else { self.most.max(mpki) };
         self.last = mpki;
     }
 
-    /// The most that it missed in this phase, MPKI.
+    /// The highest MPKI of an epoch in this phase.
     pub(super) fn most(&self) -> f64 {
         self.most
     }
@@ -64,14 +65,14 @@ mod tests {
 
     /// Epochs of one process, `MPKI@domain`, and the misses assumed at the end.
     fn check(epochs: &str, expected: f64) {
-        let (mut company, mut appetite) = (Company::default(), Appetite::default());
+        let (mut placements, mut misses) = (Placements::default(), PhaseMisses::default());
         for epoch in epochs.split_whitespace() {
             let (mpki, domain) = epoch.split_once('@').expect("MPKI@domain");
             let domain = domain.parse().expect("a number");
-            company.observe([(Pid(1), domain)].into_iter());
-            appetite.observe(mpki.parse().expect("a number"), company.is_settled(), 0.2);
+            placements.observe([(Pid(1), domain)].into_iter());
+            misses.observe(mpki.parse().expect("a number"), placements.are_settled(), 0.2);
         }
-        assert_eq!(appetite.most(), expected, "{epochs}");
+        assert_eq!(misses.most(), expected, "{epochs}");
     }
 
     #[test]
