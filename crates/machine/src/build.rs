@@ -10,7 +10,7 @@ use crate::machine::{Lab, Machine, Node};
 use crate::matrix;
 use crate::network;
 
-/// Builds the machine, or says which field does not fit.
+/// Builds the machine of a file. The error names the field that does not fit.
 pub(crate) fn machine(file: File) -> Result<Machine, Fault> {
     check::values(&file)?;
     let nodes = nodes(&file)?;
@@ -43,7 +43,7 @@ pub(crate) fn machine(file: File) -> Result<Machine, Fault> {
     })
 }
 
-/// What a file without a `[lab]` table means.
+/// The scale of a machine whose file has no `[lab]` table.
 const NOT_FOR_THE_LAB: Lab = Lab {
     slow_motion: 1.0,
     manager_slow_motion: 1.0,

@@ -7,7 +7,7 @@ use crate::file::{File, NodeGroup};
 use crate::limits;
 use crate::machine::{Cache, Controller, LINE_BYTES, Lab};
 
-/// Checks every number that stands alone.
+/// Checks each number of the file by itself.
 pub(crate) fn values(file: &File) -> Result<(), Fault> {
     name(&file.name)?;
     core(file)?;
@@ -211,7 +211,7 @@ fn controller(path: &str, controller: &Controller) -> Result<(), Fault> {
     not_negative(&format!("{path}.burst_latency_ns"), controller.burst_latency_ns)
 }
 
-/// A finite number above zero and below any sensible bound.
+/// Checks that a number is above zero and at most [`limits::QUANTITY_MAX`].
 pub(crate) fn positive(path: &str, value: f64) -> Result<(), Fault> {
     require(
         value > 0.0 && value <= limits::QUANTITY_MAX,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::saturation::Saturation;
 
-/// Why a machine could not be had.
+/// Why a machine could not be read or built.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The file cannot be read.
@@ -12,17 +12,17 @@ pub enum MachineError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// The text is not TOML, or a field is unknown, missing or of the wrong type.
     #[error("{file}:{line}: {place}{message}")]
     Text {
-        /// The file as the caller named it.
+        /// The caller's name for the text.
         file: String,
         /// Line, from 1.
         line: usize,
-        /// `field: ` where the field is known, else empty.
+        /// `field: ` if the field is known, else empty.
         place: String,
         /// What the parser expected.
         message: String,
@@ -30,16 +30,16 @@ pub enum MachineError {
     /// A field has a value that no machine can have.
     #[error("{file}:{line}: {path}: {expected}")]
     Field {
-        /// The file as the caller named it.
+        /// The caller's name for the text.
         file: String,
-        /// Line of the field, from 1; of its table where the field is absent.
+        /// Line of the field, from 1; of its table if the field is absent.
         line: usize,
-        /// The field, like `nodes[1].controller.bandwidth_mb_s`.
+        /// Path of the field, like `nodes[1].controller.bandwidth_mb_s`.
         path: String,
-        /// What was expected and what was found.
+        /// The value expected and the one found.
         expected: String,
     },
-    /// A one-line machine has a word that means nothing.
+    /// A one-line machine has an unknown or wrong word.
     #[error("synthetic machine: {word}: {expected}")]
     Synthetic {
         /// The word, or the field that it led to.
@@ -50,22 +50,22 @@ pub enum MachineError {
     /// The machine has no usable `[lab]` table.
     #[error("machine {name} cannot run in the lab: {reason}")]
     NotForTheLab {
-        /// The machine.
+        /// Name of the machine.
         name: String,
         /// What is missing.
         reason: String,
     },
-    /// The CPUs cannot saturate what they should be able to saturate.
+    /// The machine's CPUs cannot saturate some controller or route.
     #[error("machine {name}: its CPUs ask for too little to saturate it:\n{report}")]
     CannotSaturate {
-        /// The machine.
+        /// Name of the machine.
         name: String,
         /// Demand and capacity of each controller and route.
         report: Saturation,
     },
 }
 
-/// A field and what was expected of it, before anyone knows the line.
+/// A wrong field and its expected value. [`MachineError::Field`] adds the file and the line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) path: String,
@@ -78,7 +78,7 @@ impl Fault {
     }
 }
 
-/// Fails with the fault unless `condition` holds; the message is made only when it is needed.
+/// Returns a fault unless `condition` holds. Path and message are made only then.
 pub(crate) fn require(
     condition: bool,
     path: impl FnOnce() -> String,

@@ -26,7 +26,7 @@ pub(crate) struct File {
     pub(crate) lab: Option<Lab>,
 }
 
-/// `count` nodes alike.
+/// `count` equal nodes.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeGroup {
@@ -34,7 +34,7 @@ pub(crate) struct NodeGroup {
     pub(crate) count: u32,
     #[serde(default)]
     pub(crate) cpus: u32,
-    /// Default: one where there are CPUs.
+    /// Last-level caches of a node. Default: one if it has CPUs.
     pub(crate) cache_domains: Option<u32>,
     #[serde(default, deserialize_with = "crate::size::deserialize")]
     pub(crate) memory: u64,
@@ -48,20 +48,20 @@ fn one() -> u32 {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Interconnect {
-    /// Latency that each link adds to an access, unless the link says otherwise.
+    /// Latency in ns that each link adds to an access, unless its entry has its own.
     pub(crate) hop_ns: Option<f64>,
     #[serde(default)]
     pub(crate) links: Vec<LinkEntry>,
-    /// Instead of links: what `[accessing]` reaches from `[holding]`, 0 on the diagonal.
+    /// Instead of links: bandwidth by `[accessing][holding]`, 0 on the diagonal.
     pub(crate) bandwidth_mb_s: Option<Vec<Vec<f64>>>,
     pub(crate) distances: Option<Vec<Vec<u32>>>,
-    /// Instead of `hop_ns`: unloaded latencies `[accessing][holding]`.
+    /// Instead of `hop_ns`: unloaded latencies by `[accessing][holding]`.
     pub(crate) latency_ns: Option<Vec<Vec<f64>>>,
     #[serde(default)]
     pub(crate) routes: Vec<RouteEntry>,
 }
 
-/// A link in one direction (`from`, `to`) or one in each (`between`).
+/// A link in one direction (`from`, `to`) or in both (`between`).
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkEntry {
@@ -69,17 +69,17 @@ pub(crate) struct LinkEntry {
     pub(crate) from: Option<usize>,
     pub(crate) to: Option<usize>,
     pub(crate) bandwidth_mb_s: f64,
-    /// Latency that this link adds.
+    /// Latency in ns that this link adds to an access.
     pub(crate) latency_ns: Option<f64>,
 }
 
-/// A route that is not the derived one, or one that reaches less than its links carry.
+/// A route that differs from the derived one, or reaches less than its links carry.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RouteEntry {
     pub(crate) accessing: usize,
     pub(crate) holding: usize,
-    /// Nodes between, in the data's order: from the holding to the accessing node.
+    /// Nodes between the two, in the direction of the data: from the holding to the accessing node.
     #[serde(default)]
     pub(crate) via: Vec<usize>,
     pub(crate) limit_mb_s: Option<f64>,
@@ -89,11 +89,12 @@ pub(crate) struct RouteEntry {
 #[serde(deny_unknown_fields)]
 pub(crate) struct TransferTable {
     pub(crate) same_domain_ns: f64,
-    /// Default: as within a domain.
+    /// Default: `same_domain_ns`.
     pub(crate) same_node_ns: Option<f64>,
-    /// Between nodes, before the wire's latency is added.
+    /// Latency between nodes without that of the links, which is added.
     pub(crate) remote_ns: Option<f64>,
-    /// Instead of `remote_ns`: `[accessing][owner]`, the diagonal equal to `same_node_ns`.
+    /// Instead of `remote_ns`: latencies by `[accessing][owner]`, the diagonal equal to
+    /// `same_node_ns`.
     pub(crate) matrix_ns: Option<Vec<Vec<f64>>>,
     #[serde(default)]
     pub(crate) forwards_clean: bool,

@@ -11,12 +11,13 @@ use crate::machine::{
 };
 
 impl Machine {
-    /// The machine that the lab models: scaled and slowed by the `[lab]` table, in the same units
-    /// and in guest time. A machine that was made so already is returned as it is.
+    /// The machine that the lab models: scaled and slowed by the `[lab]` table, in guest time. A
+    /// machine that is already scaled is returned unchanged.
     ///
     /// # Errors
-    /// Where there is no `[lab]` table, or where the CPUs left cannot saturate a controller or a
-    /// route (see [`Machine::check_saturation`]). Nothing measured there would mean anything.
+    /// There is no `[lab]` table, or the machine is too large for the lab. Or the CPUs left cannot
+    /// saturate a controller or a route, so that measurements would mean nothing (see
+    /// [`Machine::check_saturation`]).
     pub fn for_lab(&self) -> Result<Self, MachineError> {
         let refuse =
             |reason: String| MachineError::NotForTheLab { name: self.name.clone(), reason };
@@ -52,7 +53,8 @@ fn scaled(full: &Machine) -> Machine {
         name: full.name.clone(),
         title: full.title.clone(),
         source: full.source.clone(),
-        // The guest's vCPUs are cores: emulation has nothing that two threads of one could share.
+        // The guest's vCPUs are whole cores, because the emulation models no resources of a core
+        // that hardware threads share.
         core: Core {
             clock_mhz: full.core.clock_mhz / slow,
             threads_per_core: 1,
@@ -107,7 +109,7 @@ fn slow_node(node: Node, slow: f64, share: f64) -> Node {
     Node { controller, ..node }
 }
 
-/// Rounded to whole sets, at least one.
+/// A cache divided by `scale`, in whole sets and at least one, with a latency times `slow`.
 fn lab_cache(cache: &Cache, scale: f64, slow: f64) -> Cache {
     let way = u64::from(cache.ways) * LINE_BYTES;
     let sets = (cache.bytes as f64 / scale / way as f64).round().max(1.0) as u64;

@@ -6,13 +6,14 @@ use crate::file::{Interconnect, TransferTable};
 use crate::machine::{Node, Route, Transfer};
 use crate::matrix::{Matrix, square};
 
-/// Latency that the links of each route add; `None` where a link does not say.
+/// Latency in ns that the links of each route add, `[accessing][holding]`; `None` if one of them
+/// gives none.
 pub(crate) fn wire(routes: &Matrix<Route>, link_ns: &[Option<f64>]) -> Matrix<Option<f64>> {
     let sum = |route: &Route| route.links.iter().map(|&link| link_ns[link]).sum();
     routes.iter().map(|row| row.iter().map(sum).collect()).collect()
 }
 
-/// DRAM latencies by `[accessing][holding]`.
+/// Unloaded DRAM latencies in ns by `[accessing][holding]`; 0 for a holding node without memory.
 pub(crate) fn latencies(
     net: &Interconnect,
     nodes: &[Node],
@@ -63,7 +64,7 @@ fn given_latencies(matrix: &Matrix<f64>, nodes: &[Node]) -> Result<Matrix<f64>, 
     Ok(matrix.clone())
 }
 
-/// Cache-to-cache latencies.
+/// Cache-to-cache latencies, ns.
 pub(crate) fn transfers(
     table: &TransferTable,
     net: &Interconnect,
@@ -102,7 +103,8 @@ pub(crate) fn transfers(
     })
 }
 
-/// The wire's part of a transfer: of the links, or of the given latencies without the controller.
+/// The interconnect's part of a transfer, ns: from the given latencies without the controller's,
+/// else from the links.
 fn transfer_wire(
     accessing: usize,
     owner: usize,
@@ -116,7 +118,7 @@ fn transfer_wire(
         net.latency_ns.as_ref()?;
         Some(latency_ns[accessing][holding] - controller.latency_ns)
     };
-    // A node without memory has no latency of its own: the way back tells the wire's.
+    // The latency to a node without memory is not given, so that of the opposite direction counts.
     let from_latency = one_way(accessing, owner).or_else(|| one_way(owner, accessing));
     from_latency.or(wire[accessing][owner]).ok_or_else(|| {
         Fault::new("transfer", "expected matrix_ns where neither links nor latencies give the wire")

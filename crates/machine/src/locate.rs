@@ -14,12 +14,12 @@ pub(crate) struct Positions<'a> {
 }
 
 impl<'a> Positions<'a> {
-    /// `None` where the text is not TOML at all.
+    /// Parses a text; `None` if it is not TOML.
     pub(crate) fn of(text: &'a str) -> Option<Self> {
         Some(Self { text, root: DeTable::parse(text).ok()?.into_inner() })
     }
 
-    /// The line, from 1, of the longest part of `path` that exists; 1 where nothing of it does.
+    /// The line, from 1, of the longest prefix of `path` that exists; 1 if none does.
     pub(crate) fn line_of(&self, path: &str) -> usize {
         let mut offset = 0;
         let mut table = Some(&self.root);

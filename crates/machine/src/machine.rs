@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-/// Bytes of one cache line; x86-64 and the Arm servers we describe agree on it.
+/// Bytes of one cache line, on x86-64 and on the Arm servers with a machine file.
 pub const LINE_BYTES: u64 = 64;
 
 /// A NUMA machine: nodes, caches, controllers, directed links and the routes over them.
@@ -15,7 +15,7 @@ pub struct Machine {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// Where the constants come from: paper, data sheet, measurement.
+    /// Source of the constants: paper, data sheet, measurement.
     pub source: String,
     /// The cores, all alike.
     pub core: Core,
@@ -27,20 +27,20 @@ pub struct Machine {
     pub nodes: Vec<Node>,
     /// Consecutive nodes with CPUs that share a package (socket).
     pub nodes_per_package: u32,
-    /// Unloaded DRAM latency in ns, `[accessing][holding]`: controller and wire, no queue.
-    /// Zero where the holding node has no memory.
+    /// Unloaded DRAM latency in ns by `[accessing][holding]`: controller and links, no queue. Zero
+    /// if the holding node has no memory.
     pub latency_ns: Vec<Vec<f64>>,
     /// Cache-to-cache transfer latencies.
     pub transfer_ns: Transfer,
-    /// ACPI SLIT distances, `[accessing][holding]`, 10 on the diagonal.
+    /// ACPI SLIT distances by `[accessing][holding]`, 10 on the diagonal.
     pub distances: Vec<Vec<u32>>,
     /// Directed links; a pair of nodes may have one in one direction only.
     pub links: Vec<Link>,
-    /// The way of the data, `[accessing][holding]`; empty on the diagonal.
+    /// Routes of the data by `[accessing][holding]`; empty on the diagonal.
     pub routes: Vec<Vec<Route>>,
     /// The performance monitoring unit.
     pub pmu: Pmu,
-    /// How the lab shrinks and slows this machine.
+    /// Scale of this machine in the lab.
     pub lab: Lab,
 }
 
@@ -52,7 +52,7 @@ pub struct Core {
     pub clock_mhz: f64,
     /// Cycles per instruction when every access hits the first level.
     pub cycles_per_instruction: f64,
-    /// Demand misses that one CPU keeps under way at once.
+    /// Largest number of outstanding demand misses of one CPU.
     pub outstanding_misses: u32,
     /// Instructions that may issue past the oldest outstanding miss.
     pub reorder_window: u32,
@@ -65,10 +65,10 @@ pub struct Core {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Capacity in bytes; `size` in the file.
+    /// Capacity in bytes; the file's key is `size`.
     #[serde(rename = "size", deserialize_with = "crate::size::deserialize")]
     pub bytes: u64,
-    /// Associativity. `bytes / (ways * LINE_BYTES)` sets, not always a power of two.
+    /// Associativity. The number of sets, `bytes / (ways * LINE_BYTES)`, may be no power of two.
     pub ways: u32,
     /// Latency of a hit in ns.
     pub latency_ns: f64,
@@ -101,11 +101,11 @@ pub struct Prefetch {
 pub struct Node {
     /// CPUs; 0 for a memory-only node.
     pub cpus: u32,
-    /// Last-level caches; they divide the node's CPUs evenly. 0 where there are no CPUs.
+    /// Number of last-level caches, which divide the node's CPUs evenly; 0 without CPUs.
     pub cache_domains: u32,
     /// Memory in bytes; 0 for a node without memory.
     pub memory_bytes: u64,
-    /// The memory controller; `None` exactly where there is no memory.
+    /// The memory controller; `None` if and only if the node has no memory.
     pub controller: Option<Controller>,
 }
 
@@ -113,12 +113,12 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// What all requesters together can draw, MB/s (10⁶ bytes).
+    /// Bandwidth of all requesters together, MB/s (10⁶ bytes).
     pub bandwidth_mb_s: f64,
     /// Unloaded latency of a local access, ns from the core and back.
     pub latency_ns: f64,
-    /// Extra latency at full utilisation without any backlog, ns. Requests come in bursts, so the
-    /// queue grows in proportion to utilisation long before the controller is saturated.
+    /// Extra latency at full utilisation before a lasting queue builds up, ns. Requests come in
+    /// bursts, so waiting grows in proportion to utilisation long before saturation.
     pub burst_latency_ns: f64,
 }
 
@@ -129,34 +129,34 @@ pub struct Transfer {
     pub same_domain_ns: f64,
     /// From another cache domain of the same node.
     pub same_node_ns: f64,
-    /// From a cache of another node, `[accessing][owner]`; the diagonal equals `same_node_ns`.
-    /// Zero where one of the two has no CPUs.
+    /// From a cache of another node, by `[accessing][owner]`; the diagonal equals `same_node_ns`.
+    /// Zero if one of the two has no CPUs.
     pub remote_ns: Vec<Vec<f64>>,
-    /// A cache of another node answers for a clean line that it holds; else DRAM does.
+    /// Whether a cache of another node serves a clean line that it holds. If not, DRAM does.
     pub forwards_clean: bool,
 }
 
-/// A directed link. It carries data from the node that holds it to the node that reads it.
+/// A directed link of the interconnect. It carries data from the holding to the accessing node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// The node the data leaves.
+    /// Node that sends the data.
     pub from: usize,
-    /// The node the data enters.
+    /// Node that receives the data.
     pub to: usize,
     /// Capacity in MB/s (10⁶ bytes).
     pub bandwidth_mb_s: f64,
 }
 
-/// The way of the data from a holding node to an accessing node.
+/// The route of the data from a holding node to an accessing node.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Route {
-    /// Indices into `Machine::links`, first the one that leaves the holding node.
+    /// Indices into `Machine::links`, from the holding node on.
     pub links: Vec<usize>,
-    /// What this pair reaches where that is below what its links carry, MB/s.
+    /// Bandwidth of this pair in MB/s, if it is below that of its narrowest link.
     pub limit_mb_s: Option<f64>,
 }
 
-/// How the PMU encodes the data source of a sample.
+/// The encoding of a sample's data source by the PMU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Vendor {
@@ -168,29 +168,28 @@ pub enum Vendor {
     Arm,
 }
 
-/// A processor that the lab can play: the names and encodings of what it counts.
+/// A processor whose PMU the lab can emulate, with the names and encodings of its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processor {
-    /// Intel's Xeon 5500: one unit for each socket, QPI that is not counted.
+    /// Intel's Xeon 5500: one uncore unit per socket, without QPI events.
     NehalemEp,
     /// Intel's Xeon E5 v2: memory controllers, home and caching agents, QPI.
     IvybridgeEp,
     /// Intel's Skylake and Cascade Lake servers: memory controllers, caching agents, UPI.
     SkylakeSp,
-    /// AMD's first EPYC, a node in each die: data fabric, op sampling, no core event that tells
-    /// nodes apart.
+    /// AMD's first EPYC, one node per die: data fabric, op sampling, no core event by node.
     AmdZen1,
     /// AMD's EPYC of the fourth Zen generation: data fabric, memory controllers, op sampling.
     AmdZen4,
 }
 
 impl Processor {
-    /// All of them.
+    /// All processors.
     pub const ALL: [Self; 5] =
         [Self::NehalemEp, Self::IvybridgeEp, Self::SkylakeSp, Self::AmdZen1, Self::AmdZen4];
 
-    /// Its name in machine files, which is that of the product's table.
+    /// The processor's name in machine files and in the product's table of events.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -202,7 +201,7 @@ impl Processor {
         }
     }
 
-    /// Its vendor, and so how its samples tell their source.
+    /// The processor's vendor, which gives the encoding of samples.
     #[must_use]
     pub const fn vendor(self) -> Vendor {
         match self {
@@ -216,12 +215,12 @@ impl Processor {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pmu {
-    /// General counters; more events than this are multiplexed.
+    /// Number of general counters. More events than this are multiplexed.
     pub counters: u32,
-    /// Data-source encoding.
+    /// Encoding of a sample's data source.
     pub vendor: Vendor,
-    /// The processor that the lab's guest shows with its units, events and identity; `None` = those
-    /// of the model itself, which no processor has.
+    /// The processor whose units, events and identity the lab's guest shows. `None`: the model's
+    /// own units and events, which no real processor has.
     #[serde(default)]
     pub processor: Option<Processor>,
     /// Time one sample takes from the program, ns.
@@ -238,39 +237,39 @@ fn one_float() -> f64 {
     1.0
 }
 
-/// How the lab shrinks and slows the machine; see [`Machine::for_lab`].
+/// Scale of the machine in the lab; see [`Machine::for_lab`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lab {
-    /// Factor that stretches everything that is time: latencies, clock, bandwidth, PMU costs.
+    /// Factor that stretches all times of the machine: latencies, clock, bandwidth, PMU costs.
     pub slow_motion: f64,
-    /// The same for what a manager executes, and for samples. 1, the default, charges a manager
-    /// what it costs on the real machine. `slow_motion` charges it as a managed program. Between
-    /// the two: what a manager of a machine with that many times the memory would cost.
+    /// Factor that stretches the instructions of a manager, and samples. With 1, the default, a
+    /// manager costs as much time as on the real machine. With `slow_motion` it costs as much as a
+    /// managed program. A value between models a machine with that many times the memory.
     #[serde(default = "one_float")]
     pub manager_slow_motion: f64,
-    /// CPUs kept on each node that has any; a node with fewer keeps all of its own. 0: the
-    /// machine is not for the lab (what a file without a `[lab]` table says).
+    /// CPUs kept on each node with CPUs; a node with fewer keeps all. 0: the machine is not for the
+    /// lab, because its file has no `[lab]` table.
     pub cpus_per_node: u32,
-    /// Cache domains kept on each node with CPUs; a node with fewer keeps all of its own.
+    /// Cache domains kept on each node with CPUs; a node with fewer keeps all.
     #[serde(default = "one")]
     pub cache_domains_per_node: u32,
     /// Memory of each node that has memory, MiB.
     pub memory_mib: u64,
-    /// The last-level cache is divided by this, and so should working sets be.
+    /// Divisor of the last-level cache. Working sets should be divided by it too.
     pub cache_scale: f64,
-    /// The second level is divided by this: 1 to 4, else the kernel's own misses dominate.
+    /// Divisor of the second-level cache, 1 to 4. With more the kernel's own misses dominate.
     #[serde(default = "one_float")]
     pub l2_scale: f64,
-    /// Longest time one vCPU runs before the others catch up, ns of guest time; not stretched.
+    /// Longest time that one vCPU runs before the others catch up, ns of guest time; not stretched.
     pub quantum_ns: u64,
-    /// True in a machine that `for_lab` made: its numbers are scaled already.
+    /// Whether [`Machine::for_lab`] already scaled this machine.
     #[serde(default)]
     pub applied: bool,
 }
 
 impl Lab {
-    /// How many times as fast as a managed program a manager runs in the lab; at least 1.
+    /// Speed of a manager in the lab divided by that of a managed program, at least 1.
     #[must_use]
     pub fn manager_speed_up(&self) -> f64 {
         self.slow_motion / self.manager_slow_motion
@@ -325,14 +324,14 @@ impl Machine {
         before / self.nodes_per_package as usize
     }
 
-    /// Links between the two nodes; 0 on the diagonal.
+    /// Number of links on the route between two nodes; 0 on the diagonal.
     #[must_use]
     pub fn hops(&self, accessing: usize, holding: usize) -> usize {
         self.routes[accessing][holding].links.len()
     }
 
-    /// What `accessing` can draw from `holding` over the interconnect: the route's narrowest link
-    /// or its limit, and the controller's bandwidth on the diagonal. MB/s; 0 without memory.
+    /// Bandwidth that `accessing` can draw from `holding`, MB/s: of the route's narrowest link or
+    /// its limit, on the diagonal of the controller. 0 without memory.
     #[must_use]
     pub fn bandwidth_mb_s(&self, accessing: usize, holding: usize) -> f64 {
         let Some(controller) = &self.nodes[holding].controller else { return 0.0 };

@@ -9,13 +9,13 @@ pub(crate) type Matrix<T> = Vec<Vec<T>>;
 
 /// Distance of a node to itself, by definition of the SLIT (ACPI 6.5, 5.2.17).
 const LOCAL_DISTANCE: u32 = 10;
-/// Means that there is no way (same section); a machine with such nodes is refused.
+/// Distance that means unreachable (same section). A machine with such nodes is refused.
 const UNREACHABLE_DISTANCE: u32 = 255;
-/// Added for each hop where the file gives no distances: 16 and 22, as the firmware of the 8-node
-/// Opteron 6272 reports.
+/// Distance that each hop adds if the file gives no distances. The firmware of the 8-node Opteron
+/// 6272 reports 16 and 22 for one and two hops.
 const DISTANCE_PER_HOP: u32 = 6;
 
-/// The distances given, or made from the hops.
+/// The distances of the file, else from the hops of the routes.
 pub(crate) fn distances(
     net: &Interconnect,
     nodes: usize,
@@ -32,8 +32,8 @@ pub(crate) fn distances(
     Ok(routes.iter().map(|row| row.iter().map(distance).collect()).collect())
 }
 
-/// Whether these can be distances of a machine. The nodes of one memory with `numa=fake` are 10
-/// from each other, which a SLIT does not allow.
+/// Checks the distances of a machine. Nodes of one memory with `numa=fake` are 10 from each other,
+/// which a SLIT does not allow but this check does.
 pub(crate) fn check_distances(distances: &Matrix<u32>, nodes: usize) -> Result<(), Fault> {
     let path = "interconnect.distances";
     square(path, distances, nodes)?;
@@ -58,7 +58,7 @@ pub(crate) fn check_distances(distances: &Matrix<u32>, nodes: usize) -> Result<(
     Ok(())
 }
 
-/// A row for each node, and in each row a number for each node.
+/// Checks that a matrix has one row per node and one number per node in each row.
 pub(crate) fn square<T>(path: &str, matrix: &Matrix<T>, nodes: usize) -> Result<(), Fault> {
     require(
         matrix.len() == nodes,

@@ -7,7 +7,7 @@ use crate::machine::{Link, Route};
 use crate::matrix::{Matrix, check_distances, square};
 use crate::route;
 
-/// The links and what each adds to an access, ns.
+/// The links of a file, and the latency in ns that each adds to an access (`None`: not given).
 pub(crate) fn links(
     net: &Interconnect,
     nodes: usize,
@@ -45,7 +45,7 @@ fn listed_links(net: &Interconnect, nodes: usize) -> Result<(Vec<Link>, Vec<Opti
     Ok((links, latencies))
 }
 
-/// The directed pairs of an entry.
+/// The directed `(from, to)` pairs of a link entry: one or two.
 fn ends(path: &str, entry: &LinkEntry, nodes: usize) -> Result<Vec<(usize, usize)>, Fault> {
     let (pairs, field): (Vec<_>, _) = match (entry.between, entry.from, entry.to) {
         (Some([a, b]), None, None) => (vec![(a, b), (b, a)], ".between"),
@@ -73,7 +73,8 @@ fn node_exists(path: &str, node: usize, nodes: usize) -> Result<(), Fault> {
     )
 }
 
-/// A link for each pair that the distances call nearest (every pair, where there are none).
+/// Links from a bandwidth matrix `[accessing][holding]`: one for each pair at one hop by the
+/// distances, or for every pair without distances.
 fn matrix_links(
     matrix: &Matrix<f64>,
     distances: Option<&Matrix<u32>>,
@@ -107,7 +108,8 @@ fn matrix_links(
     Ok(links)
 }
 
-/// Which pairs are one hop apart: those at the smallest distance between two nodes.
+/// Whether a pair of nodes is one hop apart, `[accessing][holding]`: at the smallest distance
+/// between two nodes.
 fn nearest(distances: &Matrix<u32>, nodes: usize) -> Result<Matrix<bool>, Fault> {
     check_distances(distances, nodes)?;
     let off_diagonal = |a: usize| (0..nodes).filter(move |&h| h != a).map(move |h| (a, h));
@@ -118,7 +120,8 @@ fn nearest(distances: &Matrix<u32>, nodes: usize) -> Result<Matrix<bool>, Fault>
         .collect())
 }
 
-/// Routes of all pairs.
+/// Routes of all pairs, `[accessing][holding]`: derived from the links, limited by the bandwidth
+/// matrix, replaced by declared ones.
 pub(crate) fn routes(
     net: &Interconnect,
     nodes: usize,
@@ -146,7 +149,8 @@ pub(crate) fn routes(
     Ok(routes)
 }
 
-/// A pair reaches what the matrix says: less than its links carry is a limit, more is impossible.
+/// Limits routes to the bandwidth that the matrix gives. More than the route's links carry is an
+/// error.
 fn limit_by_matrix(
     routes: &mut Matrix<Route>,
     matrix: &Matrix<f64>,
@@ -172,6 +176,7 @@ fn limit_by_matrix(
     Ok(())
 }
 
+/// Replaces one derived route by the declared one.
 fn declare(
     routes: &mut Matrix<Route>,
     entry: &RouteEntry,

@@ -12,11 +12,11 @@ use crate::locate::Positions;
 use crate::machine::Machine;
 
 impl Machine {
-    /// Reads a machine from TOML; `file` is how errors name the text.
+    /// Reads a machine from TOML. `file`: name of the text in errors.
     ///
     /// # Errors
-    /// Text that is not TOML, unknown or missing keys, wrong types, and machines that cannot be:
-    /// each with file, line, field and what was expected.
+    /// The text is not TOML, a key is unknown or missing, or values do not fit each other. The
+    /// error has file, line, field and expected value.
     pub fn parse(text: &str, file: &str) -> Result<Self, MachineError> {
         let written: File = toml::from_str(text).map_err(|error| text_error(&error, text, file))?;
         build::machine(written).map_err(|Fault { path, expected }| {

@@ -6,9 +6,10 @@
 
 use crate::machine::{Link, Route};
 
+/// Number of hops, or of uses, of a node that no link leads to.
 const UNREACHED: usize = usize::MAX;
 
-/// Links, and those that lead into each node.
+/// All links, and by node the indices of the links that lead into it.
 struct Graph<'a> {
     links: &'a [Link],
     into: Vec<Vec<usize>>,
@@ -24,7 +25,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Routes of all pairs, `[accessing][holding]`; an entry is `None` where no link leads there.
+/// Derived routes of all pairs, `[accessing][holding]`; `None` if no links connect the pair.
 pub(crate) fn derive(nodes: usize, links: &[Link]) -> Vec<Vec<Option<Route>>> {
     let graph = Graph::new(nodes, links);
     let hops: Vec<Vec<usize>> =
@@ -45,7 +46,7 @@ pub(crate) fn derive(nodes: usize, links: &[Link]) -> Vec<Vec<Option<Route>>> {
     routes
 }
 
-/// The way through the given nodes, or the first pair of nodes that no link connects.
+/// The links through the given nodes. Error: the first pair of nodes that no link connects.
 pub(crate) fn through(stops: &[usize], links: &[Link]) -> Result<Vec<usize>, (usize, usize)> {
     stops
         .windows(2)
@@ -56,11 +57,12 @@ pub(crate) fn through(stops: &[usize], links: &[Link]) -> Result<Vec<usize>, (us
         .collect()
 }
 
-/// The narrowest link of a way, MB/s; infinite for an empty one.
+/// Bandwidth of the narrowest link of a way, MB/s; infinite for an empty way.
 pub(crate) fn narrowest(way: &[usize], links: &[Link]) -> f64 {
     way.iter().map(|&link| links[link].bandwidth_mb_s).fold(f64::INFINITY, f64::min)
 }
 
+/// Least number of links from `start` to each node.
 fn hops_from(start: usize, nodes: usize, links: &[Link]) -> Vec<usize> {
     let mut hops = vec![UNREACHED; nodes];
     hops[start] = 0;
@@ -74,7 +76,8 @@ fn hops_from(start: usize, nodes: usize, links: &[Link]) -> Vec<usize> {
     hops
 }
 
-/// The best of the shortest ways to `target`, as links in the data's direction.
+/// The best of the shortest ways to `target`, as links in the direction of the data. Wider ways are
+/// better, then ways with fewer uses so far, then lower node numbers.
 fn best_way(target: usize, hops: &[usize], graph: &Graph<'_>, uses: &[usize]) -> Vec<usize> {
     let links = graph.links;
     let widths = widest(hops, graph);
@@ -95,7 +98,7 @@ fn best_way(target: usize, hops: &[usize], graph: &Graph<'_>, uses: &[usize]) ->
     way
 }
 
-/// Links that end a shortest way to `node`.
+/// The last links of all shortest ways to `node`.
 fn last_steps<'a>(
     node: usize,
     hops: &'a [usize],
@@ -107,7 +110,7 @@ fn last_steps<'a>(
     })
 }
 
-/// Bandwidth of the widest shortest way to each node.
+/// Bandwidth of the widest shortest way to each node, MB/s.
 fn widest(hops: &[usize], graph: &Graph<'_>) -> Vec<f64> {
     by_distance(hops, f64::INFINITY, |node, known| {
         let ways = last_steps(node, hops, graph);
@@ -132,7 +135,7 @@ fn least_use(
     })
 }
 
-/// Computes a value for each node from those of nodes nearer to the start.
+/// Computes a value for each node in order of distance. `step` gets the values of nearer nodes.
 fn by_distance<T: Clone>(hops: &[usize], start: T, step: impl Fn(usize, &[T]) -> T) -> Vec<T> {
     let mut order: Vec<usize> = (0..hops.len()).filter(|&node| hops[node] != UNREACHED).collect();
     order.sort_by_key(|&node| (hops[node], node));

@@ -8,15 +8,15 @@ use std::fmt;
 
 use crate::machine::{LINE_BYTES, Machine, Route};
 
-/// What requests compete for.
+/// The resource that requests compete for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Contended {
-    /// The controller of a node, asked by all CPUs of the machine.
+    /// The memory controller of a node, with requests from all CPUs of the machine.
     Controller {
         /// The node.
         node: usize,
     },
-    /// The links between two nodes, asked by the CPUs of the accessing node alone.
+    /// The links between two nodes, with requests from the CPUs of the accessing node alone.
     Route {
         /// The node that reads.
         accessing: usize,
@@ -28,16 +28,16 @@ pub enum Contended {
 /// Demand and capacity of one controller or route.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Demand {
-    /// The controller or route that CPUs ask.
+    /// The controller or route.
     pub of: Contended,
-    /// What the CPUs draw at the latency that holds at full use, links considered, MB/s.
+    /// Bandwidth that the CPUs draw at the latency of full use, within the capacity of links, MB/s.
     pub demand_mb_s: f64,
-    /// What it carries, MB/s.
+    /// Bandwidth that the controller or route carries, MB/s.
     pub capacity_mb_s: f64,
 }
 
 impl Demand {
-    /// Demand in units of capacity; 1 and above saturates.
+    /// Demand divided by capacity; 1 and above saturates.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.demand_mb_s / self.capacity_mb_s
@@ -59,7 +59,7 @@ pub struct Saturation {
 }
 
 impl Saturation {
-    /// True if everything in the report can be saturated.
+    /// Whether the CPUs can saturate every controller and route of the report.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.demands.iter().all(Demand::saturates)
@@ -89,8 +89,9 @@ impl fmt::Display for Saturation {
 }
 
 impl Machine {
-    /// Demand against capacity of every controller and of every narrower route. Controllers get all
-    /// CPUs and demand misses only; routes get one node's CPUs, prefetches included.
+    /// Compares demand with capacity for every controller, and for every route narrower than its
+    /// controller. A controller gets the demand misses of all CPUs. A route gets the misses and
+    /// prefetches of one node's CPUs.
     #[must_use]
     pub fn check_saturation(&self) -> Saturation {
         let nodes = 0..self.nodes.len();
@@ -105,10 +106,11 @@ impl Machine {
 /// One requester of a controller.
 struct Flow<'m> {
     route: &'m Route,
-    /// The most it can draw: its own demand or the route's limit.
+    /// Most bandwidth that it can draw, MB/s: its demand or the route's limit.
     cap: f64,
 }
 
+/// Demand on the controller of a node; `None` without memory.
 fn controller_demand(machine: &Machine, node: usize) -> Option<Demand> {
     let bandwidth = machine.nodes[node].controller.as_ref()?.bandwidth_mb_s;
     let accessing = || (0..machine.nodes.len()).filter(|&a| machine.nodes[a].cpus > 0);
@@ -119,8 +121,8 @@ fn controller_demand(machine: &Machine, node: usize) -> Option<Demand> {
     let lines = f64::from(machine.core.outstanding_misses);
     let wanted = |accessing: usize| closed_loop(machine, accessing, node, lines, 1.0);
     let demand = fill(machine, accessing().map(|a| flow(a, wanted(a))).collect());
-    // Links may carry less than the controller serves (a memory-only node behind one link): then
-    // it is enough to reach what they carry.
+    // Links may carry less than the controller serves, for example to a memory-only node behind one
+    // link. Their bandwidth is the capacity then.
     let carried = fill(machine, accessing().map(|a| flow(a, bandwidth)).collect());
     Some(Demand {
         of: Contended::Controller { node },
@@ -129,6 +131,7 @@ fn controller_demand(machine: &Machine, node: usize) -> Option<Demand> {
     })
 }
 
+/// Demand on a route; `None` if it is local, has no CPUs or is as wide as the controller.
 fn route_demand(machine: &Machine, accessing: usize, holding: usize) -> Option<Demand> {
     let controller = machine.nodes[holding].controller.as_ref()?;
     let capacity = machine.bandwidth_mb_s(accessing, holding);
@@ -146,7 +149,8 @@ fn route_demand(machine: &Machine, accessing: usize, holding: usize) -> Option<D
     })
 }
 
-/// What a node's CPUs draw with `lines` under way each, at a controller's utilisation, MB/s.
+/// Bandwidth in MB/s that a node's CPUs draw with `lines` outstanding each. `used`: utilisation of
+/// the controller, 0 to 1.
 fn closed_loop(machine: &Machine, accessing: usize, holding: usize, lines: f64, used: f64) -> f64 {
     let burst = machine.nodes[holding].controller.as_ref().map_or(0.0, |c| c.burst_latency_ns);
     let latency_ns = machine.latency_ns[accessing][holding] + burst * used;
@@ -155,7 +159,8 @@ fn closed_loop(machine: &Machine, accessing: usize, holding: usize, lines: f64, 
     1000.0 * cpus * lines * LINE_BYTES as f64 / latency_ns
 }
 
-/// Max-min fair filling: raises all flows together until each meets its cap or a full link.
+/// Total bandwidth of flows under max-min fairness, MB/s. All flows rise together until each
+/// reaches its cap or a full link.
 fn fill(machine: &Machine, flows: Vec<Flow<'_>>) -> f64 {
     let mut room: Vec<f64> = machine.links.iter().map(|link| link.bandwidth_mb_s).collect();
     let mut rates = vec![0.0; flows.len()];

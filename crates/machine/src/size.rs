@@ -4,7 +4,8 @@ use serde::{Deserialize, Deserializer, de};
 
 const UNITS: [(char, u64); 4] = [('K', 1 << 10), ('M', 1 << 20), ('G', 1 << 30), ('T', 1 << 40)];
 
-/// Reads `64K`, `16G`, `1.5M` or plain bytes; `None` for anything else or a fraction of a byte.
+/// The bytes of a size such as `64K`, `16G`, `1.5M` or plain bytes. `None` for any other text or a
+/// fraction of a byte.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let unit = UNITS.iter().find(|(letter, _)| text.ends_with(*letter));
     let (number, factor) = match unit {
@@ -19,7 +20,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     (bytes.fract() == 0.0 && bytes < 2f64.powi(53)).then_some(bytes as u64)
 }
 
-/// Writes the size with the largest unit that divides it.
+/// The text of a size, in the largest unit that divides it.
 pub(crate) fn format(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|(_, factor)| bytes > 0 && bytes.is_multiple_of(*factor));
     match unit {
@@ -28,7 +29,7 @@ pub(crate) fn format(bytes: u64) -> String {
     }
 }
 
-/// For serde: a TOML string like `"64K"` or an integer of bytes.
+/// Deserializes a size: a TOML string like `"64K"` or an integer of bytes.
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a size like \"512K\", \"16G\" or a number of bytes")]

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::machine::{Cache, Caches, Controller, Core, Lab, Machine, Pmu, Prefetch, Vendor};
 use crate::size;
 
-/// What the words set.
+/// Values of the words; [`Machine::synthetic`] explains each.
 struct Words {
     nodes: u32,
     memory_only: u32,
@@ -75,7 +75,7 @@ const KEYS: &str = "nodes, memory_only, cpus, domains, smt, memory, clock, misse
                     cache_scale";
 
 impl Machine {
-    /// A machine from one line of `key=value` words; all are optional.
+    /// The machine of a line of `key=value` words, all optional.
     ///
     /// | key | meaning | default |
     /// |---|---|---|
@@ -89,7 +89,7 @@ impl Machine {
     /// | `slow`, `lab_cpus`, `lab_memory`, `cache_scale` | the lab's factors; CPUs and MiB of a node | 10, what fits, 256, 8 |
     ///
     /// # Errors
-    /// A word that means nothing, or a machine that cannot be.
+    /// An unknown or wrong word, or values that do not fit each other.
     pub fn synthetic(text: &str) -> Result<Self, MachineError> {
         let fail = |Fault { path, expected }| MachineError::Synthetic { word: path, expected };
         let mut words = DEFAULT;
@@ -233,10 +233,10 @@ fn links(words: &Words) -> Vec<LinkEntry> {
     pairs.into_iter().map(entry).collect()
 }
 
-/// The lab's table; none where the machine has more nodes than the lab takes.
+/// The scale of the machine in the lab; `None` if it has more nodes than the lab takes.
 fn lab(words: &Words) -> Option<Lab> {
     let fitting = (limits::LAB_CPUS_MAX / words.nodes).min(words.cpus);
-    // As many CPUs as fit, in whole cache domains where that is possible.
+    // As many CPUs as fit, in whole cache domains if possible.
     let domains = words.domains.clamp(1, fitting.max(1));
     let cpus_per_node = words.lab_cpus.unwrap_or(fitting - fitting % domains);
     let fits = (words.nodes + words.memory_only) as usize <= limits::LAB_NODES_MAX;

@@ -10,12 +10,12 @@ use rondpoint_core::units::Bytes;
 
 use crate::machine::Machine;
 
-/// MB/s are 10⁶ bytes per second.
+/// Bytes per second in one MB/s.
 const MEGA: f64 = 1e6;
 
 impl Machine {
-    /// The topology of this machine, bandwidth and routes included. A route's own limit shows in
-    /// the bandwidth matrix, not in its links.
+    /// The topology of this machine, with bandwidth and routes. A route's own limit is in the
+    /// bandwidth matrix, not in its links.
     #[must_use]
     pub fn topology(&self) -> Topology {
         let count = self.nodes.len();

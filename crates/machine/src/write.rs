@@ -8,7 +8,7 @@ use crate::machine::{Cache, Machine, Node, Vendor};
 use crate::size;
 
 impl Machine {
-    /// The machine as TOML. Comments of a file that it was read from are not kept.
+    /// The machine as TOML, without the comments of the file that it was read from.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut out = String::new();
