@@ -18,14 +18,14 @@ pub use self::text::rondpoint_last_error;
 use self::text::{fail, write};
 use crate::{Options, Refusal, Replica, Source, Versions};
 
-/// Data that nothing writes to.
+/// Read-only data.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(non_camel_case_types, reason = "the name in C")]
 pub struct rondpoint_slice {
-    /// First byte. Not null; without meaning where the length is 0.
+    /// Address of the first byte. Not null; without meaning if the length is 0.
     pub address: *const c_void,
-    /// Bytes.
+    /// Number of bytes.
     pub length: usize,
 }
 
@@ -35,25 +35,25 @@ impl From<&[u8]> for rondpoint_slice {
     }
 }
 
-/// A version that is kept for its reader.
+/// A pinned version.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "the name in C")]
 pub struct rondpoint_pin {
-    /// The copy that is nearest to the thread that pinned it.
+    /// The copy nearest to the thread that pinned it.
     pub data: rondpoint_slice,
     /// 1 for the first version, one more for each that is published.
     pub generation: u64,
-    /// Of this library; null where nothing is pinned.
+    /// Private to the library; null if nothing is pinned.
     pub versions: *const Versions,
-    /// Of this library.
+    /// Private to the library.
     pub internal: [usize; 2],
 }
 
-/// Called with its context when data is not needed, by any thread.
+/// Function that releases the caller's data. Any thread may call it, once, with its context.
 type Release = Option<unsafe extern "C" fn(*mut c_void)>;
 
-/// Memory of the caller's, until it is released.
+/// Memory of the caller. Dropping this releases it.
 struct Foreign {
     bytes: *const u8,
     length: usize,
@@ -140,7 +140,8 @@ pub unsafe extern "C" fn rondpoint_replica_of_file(
 }
 
 /// Copies memory to every node. `release`, which may be null, is called when the memory is not
-/// needed any more: before this returns where copies were made. It is not called where this fails.
+/// needed any more. If copies were made, that is before this returns. It is not called if this
+/// fails.
 ///
 /// # Safety
 /// `bytes` has `length` readable bytes, which nothing writes to until `release` is called or, where
@@ -161,10 +162,10 @@ pub unsafe extern "C" fn rondpoint_replica_of_memory(
     handle(made)
 }
 
-/// The copy that is nearest to the calling thread, valid until the replica is freed.
+/// The copy nearest to the calling thread, valid until the replica is freed.
 ///
 /// # Safety
-/// `replica` is one that was not freed.
+/// `replica` is valid and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rondpoint_replica_nearest(
     replica: *const Replica<'static>,
@@ -173,10 +174,10 @@ pub unsafe extern "C" fn rondpoint_replica_nearest(
     unsafe { &*replica }.nearest().into()
 }
 
-/// Why there are no copies: one of the header's `RONDPOINT_…`, 0 where there are copies.
+/// Why there are no copies: one of the header's `RONDPOINT_…`, 0 if there are copies.
 ///
 /// # Safety
-/// `replica` is one that was not freed.
+/// `replica` is valid and was not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rondpoint_replica_refusal(replica: *const Replica<'static>) -> c_int {
     // SAFETY: as the caller promises.
@@ -184,10 +185,10 @@ pub unsafe extern "C" fn rondpoint_replica_refusal(replica: *const Replica<'stat
 }
 
 /// Writes a line about the copies, or why there are none, as snprintf does: cut to `capacity` bytes
-/// with the 0 at its end. Returns the length of the whole.
+/// with the 0 at its end. Returns the length of the whole line.
 ///
 /// # Safety
-/// `replica` is one that was not freed; `buffer` has `capacity` writable bytes.
+/// `replica` is valid and was not freed; `buffer` has `capacity` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rondpoint_replica_describe(
     replica: *const Replica<'static>,
@@ -198,7 +199,7 @@ pub unsafe extern "C" fn rondpoint_replica_describe(
     unsafe { write(&*replica, buffer, capacity) }
 }
 
-/// Frees the copies. Null is nothing.
+/// Frees the copies. Null does nothing.
 ///
 /// # Safety
 /// `replica` was not freed, and nothing reads what it returned.
@@ -214,7 +215,7 @@ fn begin(source: Option<Source<'static>>, options: Options) -> *mut Versions {
     handle(source.map(|first| Versions::new(first, options)))
 }
 
-/// Begins versions with a file.
+/// Makes a file the first version.
 ///
 /// # Safety
 /// As [`rondpoint_replica_of_file`].
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn rondpoint_versions_of_file(
     begin(unsafe { file(path) }, options)
 }
 
-/// Begins versions with memory.
+/// Makes memory the first version.
 ///
 /// # Safety
 /// As [`rondpoint_replica_of_memory`].
@@ -252,7 +253,7 @@ fn publish(versions: &Versions, source: Option<Source<'static>>) -> u64 {
     published.unwrap_or(0)
 }
 
-/// Makes a file the newest version and returns its generation, 0 where it fails.
+/// Makes a file the newest version and returns its generation, or 0 if it fails.
 ///
 /// # Safety
 /// `versions` was not freed; of the file see [`rondpoint_replica_of_file`].
@@ -265,8 +266,8 @@ pub unsafe extern "C" fn rondpoint_versions_publish_file(
     unsafe { publish(&*versions, file(path)) }
 }
 
-/// Makes memory the newest version and returns its generation, 0 where it fails; then the memory is
-/// released too.
+/// Makes memory the newest version and returns its generation, or 0 if it fails. The memory is
+/// released in both cases, unless its address or length is not valid.
 ///
 /// # Safety
 /// `versions` was not freed; of the memory see [`rondpoint_replica_of_memory`].
@@ -282,7 +283,7 @@ pub unsafe extern "C" fn rondpoint_versions_publish_memory(
     unsafe { publish(&*versions, memory(bytes, length, release, context)) }
 }
 
-/// Keeps the newest version for the caller, until it is given to [`rondpoint_versions_unpin`].
+/// Pins the newest version until the pin is passed to [`rondpoint_versions_unpin`].
 ///
 /// # Safety
 /// `versions` was not freed.
@@ -294,11 +295,11 @@ pub unsafe extern "C" fn rondpoint_versions_pin(versions: *const Versions) -> ro
     rondpoint_pin { data, generation, versions, internal: pin.into_parts() }
 }
 
-/// Gives a version back, from any thread. The pin is then empty; giving it back again does nothing.
+/// Ends a pin, from any thread. The pin is then empty, and ending it again does nothing.
 ///
 /// # Safety
-/// `pin` came from [`rondpoint_versions_pin`] and no copy of it is given back; its versions were
-/// not freed, and nothing reads its data any more.
+/// `pin` came from [`rondpoint_versions_pin`] and no copy of it is passed. Its versions were not
+/// freed, and nothing reads its data any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rondpoint_versions_unpin(pin: *mut rondpoint_pin) {
     // SAFETY: as the caller promises.
@@ -311,7 +312,7 @@ pub unsafe extern "C" fn rondpoint_versions_unpin(pin: *mut rondpoint_pin) {
     }
 }
 
-/// Bytes that the copies of all versions take now.
+/// Bytes of the copies of all versions.
 ///
 /// # Safety
 /// `versions` was not freed.
@@ -335,7 +336,7 @@ pub unsafe extern "C" fn rondpoint_versions_describe(
     unsafe { write((*versions).pin().version().replica(), buffer, capacity) }
 }
 
-/// Frees all versions. Null is nothing.
+/// Frees all versions. Null does nothing.
 ///
 /// # Safety
 /// `versions` was not freed, and no version is pinned.

@@ -10,9 +10,9 @@ use rondpoint_linux::syscall::{affinity, pages};
 use crate::mapping::{Blank, HUGE_BYTES, Mapping};
 use crate::{NodeMap, Options, Place, Refusal, Source};
 
-/// Pages of a copy that are looked at once it is made.
+/// Most pages of a new copy whose node is checked (our choice).
 const SAMPLED_PAGES: usize = 1024;
-/// One of this many sampled pages may lie elsewhere.
+/// One of this many sampled pages may be on another node (our choice).
 const MISPLACED: u64 = 16;
 
 /// One copy of the data.
@@ -20,22 +20,22 @@ const MISPLACED: u64 = 16;
 pub struct Copy {
     /// The kernel's number of the node that it was made for.
     pub node: u32,
-    /// How its memory was placed.
+    /// The way in which its memory was placed.
     pub placement: Placement,
-    /// Whether the kernel was asked for huge pages and takes such advice.
+    /// Whether the kernel accepted the advice to use huge pages.
     pub huge_pages: bool,
-    /// Sampled pages, and how many of these lie on the node; `None` where the kernel does not tell.
+    /// `(sampled pages, those on the node)`; `None` if the kernel does not report nodes of pages.
     pub sampled: Option<(u64, u64)>,
     mapping: Mapping,
 }
 
-/// How the memory of a copy was placed.
+/// The way in which the memory of a copy was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// By a memory policy of its own (mbind(2)).
     Policy,
-    /// By the threads that filled it, on the node's CPUs, since the kernel refused the policy with
-    /// this error number. Usual in containers.
+    /// By first touch of filling threads on the node's CPUs, because the kernel refused the policy
+    /// with this error number. Usual in containers.
     FirstTouch(i32),
 }
 
@@ -46,7 +46,7 @@ impl Copy {
     }
 }
 
-/// Makes one copy for each place, or none.
+/// Makes one copy for each place at the same time; all or none.
 pub(crate) fn make(
     source: &Source<'_>,
     map: &NodeMap,
@@ -58,7 +58,7 @@ pub(crate) fn make(
             let thread = thread::Builder::new().spawn_scoped(scope, make_one);
             thread.map_err(|source| copying(place, "start a thread", source))
         });
-        // All threads run before the first is waited for.
+        // Starts all threads before it waits for the first.
         let threads: Vec<_> = places.collect();
         let copies = threads
             .into_iter()
@@ -77,7 +77,7 @@ fn make_one(source: &Source<'_>, place: &Place, options: &Options) -> Result<Cop
     let huge_pages =
         options.huge_pages && length >= HUGE_BYTES && blank.advise_huge_pages().is_ok();
     let cpus: CpuSet = place.cpus.iter().map(|&cpu| cpu as usize).collect();
-    // This thread and those that it starts run on the node.
+    // Pins this thread to the node. Threads that it starts inherit the mask.
     let held = affinity::set(0, &cpus);
     let placement = match (blank.prefer(place.node), held) {
         (Ok(()), _) => Placement::Policy,
@@ -97,7 +97,7 @@ fn make_one(source: &Source<'_>, place: &Place, options: &Options) -> Result<Cop
     Ok(Copy { node: place.node, placement, huge_pages, sampled, mapping })
 }
 
-/// Reads the source in as many parts as there are threads.
+/// Fills a copy by several threads, each with one part of the source.
 fn fill(
     source: &Source<'_>,
     place: &Place,
@@ -121,7 +121,7 @@ fn fill(
     })
 }
 
-/// Looks where some pages lie, evenly spread over the copy.
+/// `(sampled pages, those on the node)` for pages evenly spread over a copy.
 fn sample(mapping: &Mapping, node: u32) -> Option<(u64, u64)> {
     let pages = mapping.bytes().len().div_ceil(page_bytes());
     let stride = pages.div_ceil(SAMPLED_PAGES);

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 /// Offset of `cpu_id` in struct rseq (include/uapi/linux/rseq.h), fixed ABI.
 const CPU_ID: isize = 4;
 
-/// Where every thread's `cpu_id` is, from its thread pointer; 0 where there is none.
+/// Offset of `cpu_id` from a thread's thread pointer; 0 if the C library has no rseq area.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
-/// The kernel's number of the CPU that the caller runs on; 0 where nothing tells.
+/// The kernel's number of the CPU that the caller runs on; 0 if it is unknown.
 ///
 /// The kernel keeps it current in memory of each thread (rseq(2)), which glibc registers from 2.35
 /// on. A thread without it, and any other C library, asks the vDSO.
@@ -36,14 +36,14 @@ fn ask() -> usize {
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// Finds out, once, where the C library keeps the number.
+/// Sets [`OFFSET`] from the C library, once.
 pub(crate) fn prepare() {
     static ONCE: OnceLock<()> = OnceLock::new();
     ONCE.get_or_init(|| OFFSET.store(registered_offset().unwrap_or(0), Ordering::Relaxed));
 }
 
-/// What glibc says: `__rseq_offset`, and `__rseq_size`, which is 0 where the kernel or the user
-/// refused (`GLIBC_TUNABLES=glibc.pthread.rseq=0`).
+/// Offset of `cpu_id` by glibc's `__rseq_offset`. `None` if `__rseq_size` is 0: the kernel or the
+/// user (`GLIBC_TUNABLES=glibc.pthread.rseq=0`) refused rseq.
 fn registered_offset() -> Option<isize> {
     if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
         return None;
@@ -61,7 +61,7 @@ fn symbol<T>(name: &CStr) -> Option<*const T> {
     (!address.is_null()).then_some(address.cast_const().cast())
 }
 
-/// Four bytes at an offset from the thread pointer, read at once.
+/// Reads four bytes at an offset from the thread pointer in one instruction.
 ///
 /// # Safety
 /// There are four aligned bytes that belong to the calling thread.

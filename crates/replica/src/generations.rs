@@ -18,24 +18,24 @@ use std::{array, mem};
 
 use super::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, UnsafeCell};
 
-/// Versions at a time: the current one, one that is being published, and old ones that are read.
+/// Largest number of versions at a time: the current one, and old ones with readers (our choice).
 pub(crate) const SLOTS: usize = 4;
 
-/// The pins of the threads on one CPU, in cache lines of their own. Processors fetch lines in
-/// pairs, so a lane fills two.
+/// The pins of the threads on one CPU, by slot. A lane fills two cache lines, because processors
+/// fetch lines in pairs.
 #[repr(align(128))]
 struct Lane {
     pins: [AtomicU32; SLOTS],
 }
 
-/// Every slot has at most one version. See the module's comment.
+/// The versions of a value, at most one in each slot. See the module's comment.
 pub(crate) struct Generations<T> {
     current: AtomicUsize,
     lanes: Box<[Lane]>,
     slots: [UnsafeCell<Option<T>>; SLOTS],
-    /// Slots with an old version, which only the thread that holds this lock frees or fills.
+    /// By slot, whether it has an old version. Only the holder of this lock fills or frees a slot.
     retired: Mutex<[bool; SLOTS]>,
-    /// Called when the last reader of a lane has let go of an old version.
+    /// Called when a lane's last pin of an old version is dropped.
     left: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -44,7 +44,8 @@ pub(crate) struct Generations<T> {
 unsafe impl<T: Send + Sync> Sync for Generations<T> {}
 
 impl<T> Generations<T> {
-    /// Begins with one version and a number of lanes, at least one.
+    /// The first version, with a number of lanes; panics for zero. `left`: called when a lane's
+    /// last pin of an old version is dropped.
     pub(crate) fn new(first: T, lanes: usize, left: Box<dyn Fn() + Send + Sync>) -> Self {
         assert!(lanes > 0, "readers need a lane");
         let lane = || Lane { pins: array::from_fn(|_| AtomicU32::new(0)) };
@@ -58,8 +59,8 @@ impl<T> Generations<T> {
         }
     }
 
-    /// The current version, which stays for as long as the result does. Any lane is correct; the
-    /// lane of the caller's CPU is fast.
+    /// Pins the current version: it is not freed before the result is dropped. Any lane is correct;
+    /// the lane of the caller's CPU is fast.
     pub(crate) fn pin(&self, lane: usize) -> Pinned<'_, T> {
         let mut slot = self.current.load(Ordering::Acquire);
         loop {
@@ -74,11 +75,11 @@ impl<T> Generations<T> {
         }
     }
 
-    /// Ends a pin that was kept as numbers.
+    /// Ends a pin that [`Pinned::into_parts`] turned into numbers.
     ///
     /// # Safety
-    /// The parts came from a pin of this object, are given back once, and nothing reads the version
-    /// by them any more.
+    /// The parts came from a pin of this object and are passed once. Nothing reads the version
+    /// through them any more.
     pub(crate) unsafe fn unpin(&self, [lane, slot]: [usize; 2]) {
         drop(Pinned { generations: self, lane, slot });
     }
@@ -86,11 +87,11 @@ impl<T> Generations<T> {
     /// Makes this version current.
     ///
     /// # Errors
-    /// The version comes back where every slot has an old version that is being read.
+    /// The version comes back if all other slots have old versions with readers.
     pub(crate) fn publish(&self, version: T) -> Result<(), T> {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         self.free_unread(&mut retired);
-        // Only a holder of the lock stores to it.
+        // Only a holder of the lock stores to `current`.
         let current = self.current.load(Ordering::Relaxed);
         let Some(slot) = (0..SLOTS).find(|&slot| slot != current && !retired[slot]) else {
             return Err(version);
@@ -104,7 +105,7 @@ impl<T> Generations<T> {
         Ok(())
     }
 
-    /// Frees old versions without a reader. Returns how many are still read.
+    /// Frees old versions without a reader. Returns the number of those with readers.
     pub(crate) fn reclaim(&self) -> usize {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         self.free_unread(&mut retired);
@@ -122,14 +123,14 @@ impl<T> Generations<T> {
         }
     }
 
-    /// Adding nothing is a read-modify-write: it takes its place in the order of the pin's changes,
-    /// where a load might return an earlier state.
+    /// Whether no lane pins a slot. Adding 0 is a read-modify-write, so it has its place in the
+    /// order of the pin's changes. A load might return an earlier state.
     fn is_unread(&self, slot: usize) -> bool {
         self.lanes.iter().all(|lane| lane.pins[slot].fetch_add(0, Ordering::AcqRel) == 0)
     }
 }
 
-/// A version that is kept for a reader.
+/// A pin of one version by one reader.
 pub(crate) struct Pinned<'a, T> {
     generations: &'a Generations<T>,
     lane: usize,
@@ -137,7 +138,7 @@ pub(crate) struct Pinned<'a, T> {
 }
 
 impl<T> Pinned<'_, T> {
-    /// Keeps the pin as numbers, for [`Generations::unpin`].
+    /// Turns the pin into numbers for [`Generations::unpin`], without ending it.
     pub(crate) fn into_parts(self) -> [usize; 2] {
         let parts = [self.lane, self.slot];
         mem::forget(self);
@@ -160,8 +161,8 @@ impl<T> Drop for Pinned<'_, T> {
     fn drop(&mut self) {
         let Self { generations, lane, slot } = self;
         let before = generations.lanes[*lane].pins[*slot].fetch_sub(1, Ordering::AcqRel);
-        // The publisher's look at this pin may come later and finds it free. Or it came before, and
-        // then its store to `current` is visible here.
+        // If the publisher inspects this pin later, it finds the slot unread. If it did so before,
+        // its store to `current` is visible here, and this call reports the old version.
         if before == 1 && generations.current.load(Ordering::Acquire) != *slot {
             (generations.left)();
         }

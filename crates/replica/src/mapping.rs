@@ -10,14 +10,14 @@ use std::slice;
 
 use rondpoint_linux::syscall::memory::page_bytes;
 
-/// Regions of this size and more begin at a multiple of it, so that huge pages fit: a huge page
-/// with pages of 4 KiB. Harmless where huge pages have another size.
+/// Bytes of a huge page with base pages of 4 KiB. Regions of this size and more are aligned to it.
+/// The alignment does no harm where huge pages have another size.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
 /// `MPOL_PREFERRED` (include/uapi/linux/mempolicy.h).
 const MPOL_PREFERRED: libc::c_int = 1;
 
-/// Memory that can be read, until it is dropped.
+/// A readable memory mapping; dropping it unmaps the memory.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     address: NonNull<u8>,
@@ -31,7 +31,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The whole of a file that is not empty.
+    /// Maps a whole file, which must not be empty.
     ///
     /// # Errors
     /// As mmap(2).
@@ -78,12 +78,12 @@ fn map(
     Ok(Mapping { address, mapped_bytes, length })
 }
 
-/// Fresh memory of one owner, to be filled and then sealed.
+/// New writable memory with one owner. [`Self::seal`] turns it into a [`Mapping`].
 #[derive(Debug)]
 pub(crate) struct Blank(Mapping);
 
 impl Blank {
-    /// Untouched memory of `length` bytes, at least one.
+    /// Maps `length` bytes, at least one, without touching them.
     ///
     /// # Errors
     /// ENOMEM.
@@ -119,8 +119,8 @@ impl Blank {
         })
     }
 
-    /// From now on its pages come from this node while the node has any. A strict binding would
-    /// have the kernel kill a process when the node runs out.
+    /// Sets a memory policy that prefers this node. With a strict binding the kernel would kill a
+    /// process when the node runs out of memory.
     ///
     /// # Errors
     /// EPERM in most containers, EINVAL for a node that is not there or not allowed, ENOSYS where
@@ -151,7 +151,8 @@ impl Blank {
         unsafe { slice::from_raw_parts_mut(self.0.address.as_ptr(), self.0.length) }
     }
 
-    /// Makes it read-only: a stray write ends the program, where it would make copies differ.
+    /// Makes the memory read-only. A stray write then ends the program instead of making copies
+    /// differ.
     ///
     /// # Errors
     /// As mprotect(2).

@@ -15,7 +15,7 @@ pub struct Place {
     pub cpus: Vec<u32>,
 }
 
-/// The copies that a machine needs, one for each place.
+/// The places of a machine's copies, and the nearest place of each CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeMap {
     places: Vec<Place>,
@@ -23,56 +23,56 @@ pub struct NodeMap {
     nearest: Box<[u16]>,
 }
 
-/// A map that contradicts itself.
+/// Why a map is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeMapError {
-    /// There is nothing to map.
+    /// The map has no place.
     #[error("node map: no place; expected at least one")]
     Empty,
-    /// A place that no thread can read from.
+    /// A place has no CPU, so no thread would read from it.
     #[error("node map: place {place} (node {node}) has no CPU")]
     NoCpu {
-        /// Position in the list.
+        /// Index of the place.
         place: usize,
-        /// Its node.
+        /// Node of the place.
         node: u32,
     },
     /// Two places claim the same CPU.
     #[error("node map: CPU {cpu} is in two places")]
     TwoPlaces {
-        /// The kernel's number.
+        /// The kernel's number of the CPU.
         cpu: u32,
     },
-    /// Larger than any kernel's.
+    /// A number is larger than any kernel's.
     #[error("node map: {what} {number}; expected at most {most}")]
     TooLarge {
-        /// `CPU`, `node` or `places`.
+        /// Kind of the number: `CPU`, `node` or `places`.
         what: &'static str,
-        /// As given.
+        /// The number given.
         number: u32,
-        /// The largest that is accepted.
+        /// The largest accepted number.
         most: u32,
     },
 }
 
-/// CPUs that a kernel can be built for (`NR_CPUS` of x86 is 8192), with room.
+/// Upper limit of CPU numbers. A kernel's `NR_CPUS` is smaller (8192 on x86).
 const MOST_CPUS: u32 = 1 << 16;
-/// Nodes that a kernel can be built for: `NODES_SHIFT` is at most 10.
+/// Upper limit of node numbers: a kernel's `NODES_SHIFT` is at most 10.
 const MOST_NODES: u32 = 1 << 10;
 
 impl NodeMap {
-    /// This machine's map: a place for each node with the memory nearest to CPUs that a thread of
-    /// this process may use now. On a machine that cannot be read it is one place.
+    /// This machine's map: one place for each node with memory that is nearest to some CPU that a
+    /// thread of this process may use.
     ///
     /// # Errors
-    /// What sysfs says cannot be read or contradicts itself.
+    /// sysfs cannot be read or contradicts itself.
     pub fn discover() -> Result<Self, LinuxError> {
         let machine = topology::discover(&Root::live())?;
         Ok(Self::of_machine(&machine.topology, &allowed_cpus()))
     }
 
-    /// A map by hand: for tests, and for programs that group their threads in another way. CPUs
-    /// that it does not name belong to the first place.
+    /// A map given by the caller, for tests and for programs that group their threads in another
+    /// way. CPUs that it does not name belong to the first place.
     ///
     /// # Errors
     /// See [`NodeMapError`].
@@ -124,7 +124,7 @@ impl NodeMap {
             .map(|home| (home, Place { node: machine.kernel_node(home), cpus: Vec::new() }))
             .collect();
         for node in compute.iter() {
-            // A node that is not used now may be later: it reads the nearest copy.
+            // CPUs of a node that is not used now may be used later. They read the nearest copy.
             let home = machine.nearest_memory(node);
             let copy = places
                 .iter_mut()
@@ -138,18 +138,18 @@ impl NodeMap {
         Self::by_hand(places).unwrap_or_else(|_| Self::one_place())
     }
 
-    /// A machine of one node.
+    /// The map of a machine with one node.
     pub(crate) fn one_place() -> Self {
         Self { places: vec![Place { node: 0, cpus: vec![0] }], nearest: [0].into() }
     }
 
-    /// What gets a copy, in the order of the copies.
+    /// The places, in the order of the copies.
     #[must_use]
     pub fn places(&self) -> &[Place] {
         &self.places
     }
 
-    /// The place that is nearest to a CPU.
+    /// Index of the place nearest to a CPU.
     #[inline]
     pub(crate) fn place_of_cpu(&self, cpu: usize) -> usize {
         self.nearest.get(cpu).map_or(0, |&place| usize::from(place))
@@ -166,8 +166,8 @@ impl NodeMap {
     }
 }
 
-/// The CPUs that at least one thread of this process may use. A program that binds its threads to
-/// several nodes needs a copy on each.
+/// The CPUs that some thread of this process may use. A program that binds its threads to several
+/// nodes needs a copy on each.
 fn allowed_cpus() -> CpuSet {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let numbers = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -5,16 +5,16 @@ use std::io;
 
 use rondpoint_linux::LinuxError;
 
-/// Why data has no copies. Readers get the original then.
+/// Why data has no copies, so that readers get the original.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// All threads of this process are nearest to the same memory.
     #[error("one memory node: the original is the nearest copy")]
     OneNode,
-    /// There is nothing to copy.
+    /// The data is empty.
     #[error("the data is empty")]
     Empty,
-    /// More than the caller allows.
+    /// The copies exceed the caller's budget.
     #[error(
         "copies need {}{}; the budget is {}",
         Amount(*needed), Beside(*held), Amount(*budget)
@@ -30,7 +30,7 @@ pub enum Refusal {
     /// A node has too little memory.
     #[error("node {node} has {} for copies and needs {}", Amount(*free), Amount(*needed))]
     NodeFull {
-        /// The kernel's number.
+        /// The kernel's number of the node.
         node: u32,
         /// Bytes of its copies.
         needed: u64,
@@ -47,34 +47,34 @@ pub enum Refusal {
         /// Bytes up to the limit.
         free: u64,
     },
-    /// Part of a copy came to lie on other nodes.
+    /// Too many pages of a copy are on other nodes.
     #[error("node {node}: {misplaced} of {sampled} sampled pages of its copy lie on other nodes")]
     Misplaced {
-        /// The kernel's number.
+        /// The kernel's number of the node.
         node: u32,
-        /// Pages that lie elsewhere.
+        /// Sampled pages on other nodes.
         misplaced: u64,
-        /// Pages that were looked at.
+        /// Sampled pages.
         sampled: u64,
     },
     /// Neither a memory policy nor a thread on the node's CPUs can place a copy.
     #[error("node {node}: no permission to place memory there: mbind: {mbind}; CPUs: {affinity}")]
     NoPermission {
-        /// The kernel's number.
+        /// The kernel's number of the node.
         node: u32,
-        /// What the kernel answered to the policy.
+        /// Error of mbind(2).
         mbind: io::Error,
-        /// What the kernel answered to the thread.
+        /// Error of sched_setaffinity(2).
         affinity: io::Error,
     },
     /// A system call failed while a copy was made.
     #[error("node {node}: cannot {attempted}: {source}")]
     Copying {
-        /// The kernel's number.
+        /// The kernel's number of the node.
         node: u32,
         /// `map memory`, `start a thread`, `read the file` or `protect memory`.
         attempted: &'static str,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The machine cannot be read.
@@ -83,7 +83,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Its number in C (`include/rondpoint_replica.h`).
+    /// The refusal's number in C (`include/rondpoint_replica.h`).
     pub(crate) fn number(&self) -> i32 {
         match self {
             Self::OneNode => 1,
@@ -98,7 +98,7 @@ impl Refusal {
     }
 }
 
-/// Bytes, in the unit that reads best.
+/// Bytes for display, in the largest fitting unit.
 pub(crate) struct Amount(pub(crate) u64);
 
 impl fmt::Display for Amount {
@@ -111,7 +111,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// What earlier versions hold, where they hold anything.
+/// Display of the bytes of earlier versions; empty for none.
 struct Beside(u64);
 
 impl fmt::Display for Beside {

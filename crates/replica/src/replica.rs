@@ -10,28 +10,29 @@ use crate::cpu;
 use crate::refusal::Amount;
 use crate::{NodeMap, Refusal, Source, room};
 
-/// How copies are made.
+/// Options of copies.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Bytes that all copies together may take, those of old versions that are still read included.
-    /// `None`: as much as the nodes and the cgroup have.
+    /// Most bytes of all copies together, old versions with readers included. `None`: as much as
+    /// the nodes and the cgroup have.
     pub budget_bytes: Option<u64>,
     /// Threads that fill one copy; at least 1, and at most one for each CPU of the place.
     pub threads_per_node: usize,
-    /// Ask for huge pages, for data of 2 MiB and more.
+    /// Whether to advise huge pages, for data of 2 MiB and more.
     pub huge_pages: bool,
-    /// Which copies there are. `None`: one for each node ([`NodeMap::discover`]).
+    /// The places of copies and their CPUs. `None`: one for each node ([`NodeMap::discover`]).
     pub node_map: Option<NodeMap>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        // A few threads fill a controller's bandwidth; more would only disturb the program.
+        // A few threads saturate a memory controller (our choice: 4). More would disturb the
+        // program.
         Self { budget_bytes: None, threads_per_node: 4, huge_pages: true, node_map: None }
     }
 }
 
-/// Read-only data, with a copy on each memory node where that is possible.
+/// Read-only data with a copy on each memory node, if that is possible.
 #[derive(Debug)]
 pub struct Replica<'a>(Held<'a>);
 
@@ -46,17 +47,17 @@ enum Held<'a> {
 }
 
 impl<'a> Replica<'a> {
-    /// Copies the data to every node. Where copies are not possible readers get the original, and
+    /// Copies the data to every node. If that is not possible, readers get the original and
     /// [`Replica::refusal`] says why. On a machine with one node nothing is copied.
     ///
-    /// Takes the time of reading the data once for each node; the calling thread waits.
+    /// The calling thread waits until the data was read once for each node.
     pub fn new(source: impl Into<Source<'a>>, options: &Options) -> Self {
         let (map, refusal) = map(options);
         Self::with_map(source.into(), &map, refusal, 0, options)
     }
 
-    /// The same with a map, or without copies for a reason that is known, beside `earlier` bytes of
-    /// copies that count for the budget.
+    /// Copies the data by a given map, or makes no copies for a given reason. `earlier`: bytes of
+    /// older versions' copies, which count towards the budget.
     pub(crate) fn with_map(
         source: Source<'a>,
         map: &NodeMap,
@@ -75,8 +76,8 @@ impl<'a> Replica<'a> {
         Self(held)
     }
 
-    /// The copy that is nearest to the calling thread. Any copy is correct: a thread that moves to
-    /// another node may keep the slice, and is faster if it asks again.
+    /// The copy nearest to the calling thread. All copies are equal, so a thread that moves to
+    /// another node may keep the slice. It is faster if it calls this again.
     #[inline]
     #[must_use]
     pub fn nearest(&self) -> &[u8] {
@@ -98,7 +99,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// The copies, in the order of the map's places; empty where readers get the original.
+    /// The copies in the order of the map's places; empty if readers get the original.
     #[must_use]
     pub fn copies(&self) -> &[Copy] {
         match &self.0 {
@@ -116,14 +117,14 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Bytes that the copies take.
+    /// Bytes of all copies.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         self.copies().iter().map(|copy| copy.bytes().len() as u64).sum()
     }
 }
 
-/// A line for people.
+/// One line about the copies, or why there are none.
 impl fmt::Display for Replica<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let copies = match &self.0 {
@@ -144,7 +145,8 @@ impl fmt::Display for Replica<'_> {
     }
 }
 
-/// The map that the options name, or this machine's; one place where that cannot be read.
+/// The map of the options, else this machine's. If that cannot be read, a map of one place and the
+/// reason.
 pub(crate) fn map(options: &Options) -> (Arc<NodeMap>, Option<Refusal>) {
     cpu::prepare();
     match options.node_map.clone().map_or_else(NodeMap::discover, Ok) {

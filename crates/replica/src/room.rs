@@ -6,7 +6,7 @@ use rondpoint_linux::{Root, room};
 
 use crate::{NodeMap, Options, Refusal};
 
-/// A node keeps this part of its memory free of copies, so that other programs still find some.
+/// A node keeps one part in this many of its memory free of copies for other programs (our choice).
 const RESERVE: u64 = 16;
 
 /// Checks that a copy of `length` bytes fits at every place, beside `held` bytes of earlier copies.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::mapping::Mapping;
 
-/// Read-only data that copies are made of.
+/// The original data of copies, read-only.
 pub struct Source<'a>(Kind<'a>);
 
 enum Kind<'a> {
@@ -19,25 +19,25 @@ enum Kind<'a> {
     File { file: File, mapping: Mapping },
 }
 
-/// A file that cannot be mapped.
+/// Why a file cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {attempted}: {source}", path.display())]
 pub struct FileError {
-    /// As given.
+    /// Path of the file, as the caller gave it.
     pub path: PathBuf,
-    /// `open` or `map`.
+    /// Failed operation: `open` or `map`.
     pub attempted: &'static str,
-    /// What the kernel answered.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
 impl<'a> Source<'a> {
-    /// Data that belongs to the copies from now on, and is freed as soon as they replace it.
+    /// Data that the replica owns. It is freed as soon as copies replace it.
     pub fn owned(bytes: impl AsRef<[u8]> + Send + Sync + 'a) -> Self {
         Self(Kind::Owned(Box::new(bytes)))
     }
 
-    /// A regular file, mapped. Where no copies are made, readers get this mapping.
+    /// A regular file, mapped. Readers get this mapping if no copies are made.
     ///
     /// # Errors
     /// The file cannot be opened or mapped, or is not regular.
@@ -63,7 +63,7 @@ impl<'a> Source<'a> {
         Ok(Self(Kind::File { file, mapping }))
     }
 
-    /// All of it.
+    /// All bytes of the data.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.0 {
@@ -73,8 +73,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Fills `part` with the bytes at `offset`. A file is read, not accessed through its mapping:
-    /// one that was truncated is an error then, not a signal.
+    /// Fills `part` with the bytes at `offset`. A file is read, not accessed through its mapping,
+    /// so that a truncated file is an error and not a signal.
     ///
     /// # Errors
     /// As read(2); `UnexpectedEof` for a file that has become shorter.

@@ -3,7 +3,7 @@
 pub(crate) use std::sync::Mutex;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// A cell with contents that are reached through pointers, in the shape that loom's has.
+/// A cell with loom's interface: its contents are accessed through pointers.
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {

@@ -10,15 +10,15 @@ use crate::generations::{Generations, Pinned, SLOTS};
 use crate::replica::map;
 use crate::{NodeMap, Options, Replica, Source};
 
-/// Old versions that may be read while no further one is published.
+/// Largest number of old versions with readers. With that many no further version is published.
 const MOST_OLD: usize = SLOTS - 1;
 
 /// Read-only data in versions, each with a copy on every memory node. Readers are never blocked: a
 /// reader keeps the version that it pinned, and the next pin gets the newest one. An old version is
-/// freed when its last reader has let go.
+/// freed after its last reader's pin is dropped.
 pub struct Versions {
     shared: Arc<Shared>,
-    /// The generation that was published last. Held while a version is made.
+    /// The generation published last. A publisher holds the lock while it makes a version.
     newest: Mutex<u64>,
     options: Options,
 }
@@ -26,9 +26,9 @@ pub struct Versions {
 struct Shared {
     generations: Generations<Version>,
     map: Arc<NodeMap>,
-    /// Bytes of all copies that exist.
+    /// Bytes of the copies of all versions.
     copied_bytes: Arc<AtomicU64>,
-    /// The thread that frees, once there was something to free later.
+    /// The thread that frees old versions. It starts when the first old version has readers.
     reclaimer: Arc<OnceLock<Thread>>,
 }
 
@@ -47,7 +47,7 @@ impl Version {
         self.generation
     }
 
-    /// Its copies, or why there are none.
+    /// The version's copies, or why it has none.
     #[must_use]
     pub fn replica(&self) -> &Replica<'static> {
         &self.replica
@@ -65,7 +65,7 @@ impl Drop for Version {
     }
 }
 
-/// A version that was not published.
+/// Why a version was not published: too many old versions have readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{old} old versions are still being read; a new one is accepted when one of them is not")]
 pub struct TooManyVersions {
@@ -73,20 +73,20 @@ pub struct TooManyVersions {
     pub old: usize,
 }
 
-/// The nearest copy of a version, which stays until this is dropped.
+/// A pinned version; dereferences to its nearest copy. The version is not freed before this drops.
 pub struct Pin<'a> {
     version: Pinned<'a, Version>,
     place: usize,
 }
 
 impl Pin<'_> {
-    /// The version that is read.
+    /// The pinned version.
     #[must_use]
     pub fn version(&self) -> &Version {
         &self.version
     }
 
-    /// Keeps the pin as numbers, for [`Generations::unpin`].
+    /// Turns the pin into numbers for [`Generations::unpin`], without ending it.
     pub(crate) fn into_parts(self) -> [usize; 2] {
         self.version.into_parts()
     }
@@ -102,7 +102,7 @@ impl Deref for Pin<'_> {
 }
 
 impl Versions {
-    /// Begins with one version. See [`Replica::new`].
+    /// Copies the first version to every node. See [`Replica::new`].
     pub fn new(first: impl Into<Source<'static>>, options: Options) -> Self {
         let (map, refusal) = map(&options);
         let copied_bytes = Arc::new(AtomicU64::new(0));
@@ -118,24 +118,23 @@ impl Versions {
         Self { shared, newest: Mutex::new(1), options }
     }
 
-    /// The copy of the newest version that is nearest to the calling thread. The version stays
-    /// until the result is dropped; hold it for a request, not for ever.
+    /// Pins the newest version and returns its copy nearest to the calling thread. Hold the pin for
+    /// one request: a version with a pin is not freed.
     #[inline]
     #[must_use]
     pub fn pin(&self) -> Pin<'_> {
         let Shared { generations, map, .. } = &*self.shared;
         let cpu = cpu::current();
-        // A CPU that the map does not know shares the first lane.
+        // A CPU that is not in the map shares the first lane.
         let lane = if cpu < map.cpus() { cpu } else { 0 };
         Pin { version: generations.pin(lane), place: map.place_of_cpu(cpu) }
     }
 
-    /// Makes this data the newest version and returns its generation. Takes the time of copying it
-    /// to every node; readers go on with the version before, and the calling thread waits.
+    /// Makes this data the newest version and returns its generation. The calling thread copies it
+    /// to every node first. Readers use the previous version meanwhile.
     ///
     /// # Errors
-    /// Readers hold all places of old versions, so there is none for another. Nothing is copied
-    /// then.
+    /// Too many old versions have readers. Nothing is copied then.
     pub fn publish(&self, source: impl Into<Source<'static>>) -> Result<u64, TooManyVersions> {
         let Shared { generations, map, copied_bytes, .. } = &*self.shared;
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,13 +159,13 @@ impl Versions {
         &self.shared.generations
     }
 
-    /// Frees the old versions without a reader, and returns how many are still read. A thread of
-    /// this object does so by itself as soon as a version's last reader has let go.
+    /// Frees the old versions without a reader, and returns the number of those with readers. A
+    /// thread of this object does it too when the last pin of a version is dropped.
     pub fn reclaim(&self) -> usize {
         self.shared.generations.reclaim()
     }
 
-    /// Bytes that the copies of all versions take now.
+    /// Bytes of the copies of all versions.
     #[must_use]
     pub fn copied_bytes(&self) -> u64 {
         self.shared.copied_bytes.load(Ordering::Relaxed)
@@ -174,8 +173,8 @@ impl Versions {
 }
 
 impl Shared {
-    /// Starts a thread that frees old versions when they are not read. Freeing gigabytes takes time
-    /// that no reader should lose. Without that thread the next `publish` frees them.
+    /// Starts the thread that frees old versions, so that no reader spends time on freeing
+    /// gigabytes. If it cannot start, the next `publish` frees them.
     fn free_later(self: &Arc<Self>) {
         if self.reclaimer.get().is_none() {
             let shared = Arc::downgrade(self);
@@ -188,11 +187,11 @@ impl Shared {
                     }
                 });
             if let Ok(handle) = thread {
-                // Only the holder of `newest` gets here, so it is unset.
+                // Only the holder of `newest` runs this, so `reclaimer` is unset.
                 let _ = self.reclaimer.set(handle.thread().clone());
             }
         }
-        // A reader that left before the line above had no thread to wake.
+        // A reader that dropped its pin before the thread was set could not wake it.
         self.reclaimer.get().into_iter().for_each(Thread::unpark);
     }
 }

@@ -20,20 +20,20 @@ pub struct rondpoint_place {
     pub cpus: *const u32,
 }
 
-/// How copies are made. All zero is the default.
+/// Options of copies. All fields zero, except `size`, are the defaults.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 #[allow(non_camel_case_types, reason = "the name in C")]
 pub struct rondpoint_options {
     /// `sizeof(rondpoint_options)` of the program: a later library may have more fields.
     pub size: usize,
-    /// Bytes that all copies may take; 0: as much as there is.
+    /// Most bytes of all copies; 0: as much as the nodes and the cgroup have.
     pub budget_bytes: u64,
     /// Threads that fill one copy; 0: the library's choice.
     pub threads_per_node: u32,
     /// `RONDPOINT_NO_HUGE_PAGES` or 0.
     pub flags: u32,
-    /// Which copies there are; null: one for each node.
+    /// The places of copies; null: one for each node.
     pub places: *const rondpoint_place,
     /// Entries of `places`.
     pub place_count: usize,
@@ -42,10 +42,10 @@ pub struct rondpoint_options {
 /// `RONDPOINT_NO_HUGE_PAGES` of the header.
 const NO_HUGE_PAGES: u32 = 1;
 
-/// The options, or nothing and a message where they make no sense.
+/// The options; the defaults for null. `None`, with an error message, if they are not valid.
 ///
 /// # Safety
-/// Null, or a structure as long as it says, whose arrays have as many entries as they say.
+/// `options` is null, or a structure of `size` bytes. Its arrays have the given numbers of entries.
 pub(super) unsafe fn read(options: *const rondpoint_options) -> Option<Options> {
     let mut read = Options::default();
     // SAFETY: as the caller promises; the size is the first field of every version.

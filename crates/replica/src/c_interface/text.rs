@@ -10,21 +10,21 @@ thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// Keeps a message for the calling thread, and is nothing.
+/// Stores the calling thread's error message and returns `None`.
 pub(super) fn fail<T>(message: impl Display) -> Option<T> {
     let text: Vec<u8> = message.to_string().bytes().filter(|&byte| byte != 0).collect();
     LAST_ERROR.set(CString::new(text).unwrap_or_default());
     None
 }
 
-/// What the last function that failed in this thread has to say, until the next one fails; empty
-/// before.
+/// The error message of the calling thread's last failed function, valid until the next one fails.
+/// Empty before the first failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn rondpoint_last_error() -> *const c_char {
     LAST_ERROR.with_borrow(|text| text.as_ptr())
 }
 
-/// Writes as much of a line as fits, with a 0 at its end. Returns the length of the whole.
+/// Writes as much of a line as fits, with a 0 at its end. Returns the length of the whole line.
 ///
 /// # Safety
 /// `buffer` has `capacity` writable bytes; it may be null where that is 0.
