@@ -6,17 +6,17 @@ use rondpoint_core::plan::StepResult;
 use rondpoint_core::units::PAGE_SHIFT;
 use rondpoint_core::{Bytes, IndexSet, Observation, Outcome, Topology};
 
-/// Bytes of one node at most: all that 52 bits of a physical address reach, the most on x86-64 and
-/// Arm. Sums over the nodes and the years stay within 64 bits, as do those of the other bounds.
+/// Most bytes of one node: the reach of a 52-bit physical address, the largest on x86-64 and Arm.
+/// Sums of numbers within this and the other bounds stay within 64 bits.
 const MAX_BYTES: u64 = 1 << 52;
-/// Pages of one action at most: the same memory in base pages.
+/// Most base pages of one action: those of [`MAX_BYTES`].
 const MAX_PAGES: u64 = MAX_BYTES >> PAGE_SHIFT;
-/// Nanoseconds of a host's clock at most: 36 years without a restart.
+/// Largest time of a host's clock, ns: 36 years without a restart.
 const MAX_TIME_NS: u64 = 1 << 60;
-/// More samples than any machine loses in a lifetime.
+/// Most lost samples; no machine loses more.
 const MAX_LOST: u64 = 1 << 48;
 
-/// Names the first node with an impossible amount of memory.
+/// Checks the memory of each node. The error names the first impossible one.
 pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
     (0..topology.node_count()).try_for_each(|node| {
         let memory = topology.memory(node).0;
@@ -24,7 +24,7 @@ pub(crate) fn machine(topology: &Topology) -> Result<(), String> {
     })
 }
 
-/// Names the first outcome that cannot be.
+/// Checks outcomes. The error names the first impossible one.
 pub(crate) fn outcomes(read: &[Outcome]) -> Result<(), String> {
     read.iter().enumerate().try_for_each(|(place, outcome)| match outcome.result {
         StepResult::Pages(counts) => {
@@ -35,7 +35,8 @@ pub(crate) fn outcomes(read: &[Outcome]) -> Result<(), String> {
     })
 }
 
-/// Names the first field that does not fit, and what was expected.
+/// Checks an observation. The error names the first field that does not fit the topology, and the
+/// expected value.
 pub(crate) fn observation(read: &Observation, topology: &Topology) -> Result<(), String> {
     let nodes = topology.node_count();
     at_most("at_ns", read.at.0, MAX_TIME_NS)?;

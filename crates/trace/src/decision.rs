@@ -12,21 +12,22 @@ use serde_json::Value;
 
 use crate::wire;
 
-/// A plan and the verdicts that came with it, recorded or made now.
+/// A plan and the verdicts on ended trials, recorded or of today.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Decision {
     pub(crate) plan: wire::Plan,
     pub(crate) judged: Vec<wire::Judged>,
 }
 
-/// How much a plan does.
+/// Size of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
-    /// Actions.
+    /// Number of actions.
     pub actions: usize,
-    /// Pages that they move or copy, one by one. Pages of a whole process's memory are not counted.
+    /// Number of single pages that they move or copy. Moves of a whole process's memory do not
+    /// count.
     pub pages: usize,
-    /// Threads that they restrict.
+    /// Number of threads whose masks they set.
     pub threads: usize,
 }
 
@@ -37,7 +38,7 @@ impl From<&Step> for Decision {
 }
 
 impl Decision {
-    /// How much it does.
+    /// Size of the decision's plan.
     #[must_use]
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
@@ -49,20 +50,20 @@ impl Decision {
         extent
     }
 
-    /// Whether it moves or binds anything. Another rate of sampling does not.
+    /// Whether the plan moves or binds anything. A change of the sampling rate does not count.
     #[must_use]
     pub fn places(&self) -> bool {
         self.plan.steps.iter().any(|step| !step.action.is_of_sampling())
     }
 
-    /// Trials that it judged.
+    /// Number of trials that ended with it.
     #[must_use]
     pub fn judged(&self) -> usize {
         self.judged.len()
     }
 
-    /// Where a later decision on the same input differs first. The words of an explanation may
-    /// change, and it may say more than it did: neither is a difference.
+    /// The first difference to a later decision on the same input. The wording of an explanation is
+    /// not compared, nor are fields that the later explanation adds.
     #[must_use]
     pub fn difference(&self, now: &Self) -> Option<Difference> {
         if self == now {
@@ -71,20 +72,21 @@ impl Decision {
         difference::first(&self.json(), &now.json())
     }
 
-    /// As JSON, in the format of the file.
+    /// The decision as JSON, in the format of the file.
     #[must_use]
     pub fn json(&self) -> Value {
-        // By way of text, as what was recorded went: the same numbers are then the same.
+        // Goes through text, as recorded decisions do, so that equal numbers stay equal.
         serde_json::from_str(&self.line()).unwrap_or_default()
     }
 
-    /// As one line of JSON: what a digest of many decisions takes.
+    /// The decision as one line of JSON, the input of a digest over decisions.
     #[must_use]
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// For people: actions with their reasons, what was refused, verdicts; a line or two for each.
+    /// The decision as text: actions with reasons, refused proposals and verdicts, one or two lines
+    /// each.
     #[must_use]
     pub fn text(&self) -> String {
         let proposal = |proposal: &wire::Proposal| {

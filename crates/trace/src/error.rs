@@ -10,27 +10,27 @@ pub enum TraceError {
     File {
         /// The file.
         path: PathBuf,
-        /// `write` or `read`.
+        /// Failed operation: `write` or `read`.
         attempted: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is not valid.
     #[error("{}:{line}: {problem}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: u64,
-        /// The field, what was found and what was expected.
+        /// The field, the value found and the one expected.
         problem: String,
     },
     /// The header names a policy or preset that this program does not have.
     #[error("policy {name}: {expected}")]
     Policy {
-        /// As in the header.
+        /// Name in the header.
         name: String,
-        /// Which there are.
+        /// Names that this program has.
         expected: String,
     },
 }

@@ -8,26 +8,26 @@ use rondpoint_core::policy::{POLICIES, Policy, by_name};
 
 use crate::TraceError;
 
-/// The first line of a trace: all that a controller is made with, and where the trace is from.
+/// The first line of a trace: the settings of its controller, and the origin of the trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Header {
-    /// The program and its version, as `rondpoint 0.1.0`.
+    /// Program that wrote the trace and its version, such as `rondpoint 0.1.0`.
     pub written_by: String,
-    /// When, in seconds of Unix time.
+    /// Time of the header, in seconds of Unix time.
     pub unix_s: Option<u64>,
     /// Name of the host.
     pub host: Option<String>,
-    /// The managed program and its arguments; empty if it ran already.
+    /// The managed program and its arguments; empty for a process that already ran.
     pub command: Vec<String>,
     /// Policies in order of priority.
     pub policies: Vec<PolicyChoice>,
     /// Seed of every random choice.
     pub seed: u64,
-    /// Budgets and rules.
+    /// Budgets and rules of the guard.
     pub guard: GuardSettings,
-    /// The machine.
+    /// Topology of the machine.
     pub topology: Topology,
-    /// Sentences on what could and could not be sensed.
+    /// Sentences about available and missing sensors.
     pub notes: Vec<String>,
 }
 
@@ -36,12 +36,12 @@ pub struct Header {
 pub struct PolicyChoice {
     /// Name in [`rondpoint_core::policy::POLICIES`].
     pub name: String,
-    /// Its preset; `None` = the default.
+    /// Name of its preset; `None` for the default.
     pub preset: Option<String>,
 }
 
 impl PolicyChoice {
-    /// From `NAME` or `NAME:PRESET`.
+    /// Parses `NAME` or `NAME:PRESET`.
     #[must_use]
     pub fn parse(word: &str) -> Self {
         let (name, preset) = match word.split_once(':') {
@@ -51,7 +51,7 @@ impl PolicyChoice {
         Self { name: name.to_string(), preset }
     }
 
-    /// Makes the policy.
+    /// A new policy of this choice.
     ///
     /// # Errors
     /// There is no such policy or preset.
@@ -80,11 +80,11 @@ impl std::fmt::Display for PolicyChoice {
 }
 
 impl Header {
-    /// The controller that decides as this header says. A recorder makes its controller here too:
-    /// the two are then the same.
+    /// A new controller with the settings of this header. Recorders make their controllers here
+    /// too, so that a replay has the same one.
     ///
     /// # Errors
-    /// A policy or preset that this program does not have; too many policies.
+    /// This program does not have a policy or preset of the header, or there are too many policies.
     pub fn controller(&self) -> Result<Controller, TraceError> {
         if self.policies.len() > MAX_POLICIES {
             return Err(TraceError::Policy {

@@ -37,7 +37,7 @@ pub use reader::{Reader, Record, Truncated};
 pub use replayed::{Outcomes, Replayed, Retaken};
 pub use writer::{Recorder, Writer};
 
-/// What the first line calls the format.
+/// Name of the format in the first line.
 pub const FORMAT: &str = "rondpoint-trace";
-/// The version that is written. Older ones stay readable.
+/// Version of the format that is written. Older versions stay readable.
 pub const VERSION: u32 = 1;

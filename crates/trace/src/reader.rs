@@ -18,26 +18,26 @@ use crate::{Decision, FORMAT, Header, TraceError, VERSION, check, wire};
 /// A recorded step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Its number, counted from 1.
+    /// Number of the step, from 1.
     pub step: u64,
     /// Line of its input.
     pub line: u64,
-    /// What entered the controller.
+    /// Input of the controller.
     pub input: Input,
-    /// What it decided; `None` at the end of a file if the manager was killed in between.
+    /// Decision of the controller; `None` for the last step if the manager was killed before it.
     pub decision: Option<Decision>,
 }
 
-/// A last line that is not whole: the manager was killed while it wrote, or the disk was full.
+/// An incomplete last line: the manager was killed while it wrote, or the disk was full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Truncated {
     /// Line, from 1.
     pub line: u64,
-    /// Bytes of it that are there.
+    /// Bytes of the line that were written.
     pub bytes: usize,
 }
 
-/// A trace that is being read: an iterator over its steps, which ends after the first error.
+/// A reader of a trace: an iterator over its steps that ends after the first error.
 #[derive(Debug)]
 pub struct Reader<R: Read = File> {
     lines: Lines<R>,
@@ -51,7 +51,7 @@ impl Reader {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// It cannot be read, is no trace, is of a newer version, or its header is damaged.
+    /// The file cannot be read, is no trace, has a newer version, or its header is damaged.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = rondpoint_input::open(path).map_err(|source| TraceError::File {
@@ -64,7 +64,7 @@ impl Reader {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header from a source; `path` is what errors call it.
+    /// Reads the header from a source. `path`: name of the source in errors.
     ///
     /// # Errors
     /// As [`Reader::open`].
@@ -82,13 +82,13 @@ impl<R: Read> Reader<R> {
         Ok(Self { lines, header, steps: 0, truncated: None, over: false })
     }
 
-    /// The first line.
+    /// The header of the trace.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The last line, if it is not whole; known when the last step was read.
+    /// The incomplete last line, if there is one. It is known after the last step was read.
     #[must_use]
     pub fn truncated(&self) -> Option<Truncated> {
         self.truncated
@@ -136,7 +136,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next line; `None` at the end of the file, which a line that is not whole is too.
+    /// The next line; `None` at the end of the file or at an incomplete last line.
     fn read_line(&mut self) -> Result<Option<wire::Line>, TraceError> {
         if self.truncated.is_some() || !self.lines.next()? {
             return Ok(None);
@@ -173,24 +173,24 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-/// Words that the sets of one line expand to: 128 for each of 100,000 threads on the largest
-/// machine.
+/// Most 64-bit words that the sets of one line may expand to: 128 words for each of 100,000 threads
+/// on the largest machine.
 const MAX_SET_WORDS: u64 = 128 * 100_000;
 
-/// Charges the sets of a line before they are expanded.
+/// Checks the size of a line's sets before they are expanded.
 fn expands_to(words: u64) -> Result<(), String> {
     let charged = Budget::new(0, MAX_SET_WORDS).take_items(words);
     charged.map_err(|error| format!("its sets of CPUs and nodes expand to {error}"))
 }
 
-/// A line that is not what it should be.
+/// Why a line is not valid.
 struct Wrong {
     problem: String,
-    /// It ended where more was expected.
+    /// The line ends too early.
     ended_early: bool,
 }
 
-/// Reads one line as JSON of the expected form. A message begins with the path of the wrong field.
+/// Reads one line as JSON of the expected type. The error begins with the path of the wrong field.
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Wrong> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
@@ -206,7 +206,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Wrong> {
     read.and_then(|read| json.end().map(|()| read).map_err(end))
 }
 
-/// What serde_json says without its own count of lines, which is always 1 here.
+/// The message of serde_json without its line number, which is always 1 here.
 fn without_place(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -216,7 +216,7 @@ fn without_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// The header of a version that this program reads.
+/// Reads the header of a supported version.
 fn header(line: &[u8]) -> Result<wire::Header, String> {
     let begin = format!("{{\"format\":\"{FORMAT}\"");
     let no_trace = |what| format!("{what}, expected a first line that begins {begin}");
@@ -247,5 +247,5 @@ fn header(line: &[u8]) -> Result<wire::Header, String> {
     }
 }
 
-/// How a file of gzip begins (RFC 1952).
+/// Magic number of a gzip file (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];

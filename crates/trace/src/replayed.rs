@@ -10,56 +10,56 @@ use rondpoint_core::{Nanos, Observation, Outcome};
 
 use crate::{Decision, Reader, Record, TraceError};
 
-/// What the host says became of a plan.
+/// The outcomes that the replaying host reports for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcomes {
-    /// What was recorded: for a controller that is to decide the same.
+    /// The recorded outcomes, for a controller that must decide the same.
     Recorded,
-    /// That it refused everything: for a controller that decides something else, of which the
-    /// recorded program felt nothing.
+    /// Every step refused, for a controller that decides something else. Its plans had no effect on
+    /// the recorded program.
     Refused,
 }
 
-/// A step of a trace that was taken again.
+/// A step of a trace that a controller decided again.
 #[derive(Debug)]
 pub struct Retaken<'a> {
-    /// Its number, counted from 1.
+    /// Number of the step, from 1.
     pub number: u64,
     /// Line of its input.
     pub line: u64,
-    /// When the recorded host was observed.
+    /// Time of the recorded observation.
     pub at: Nanos,
-    /// What was decided; `None` where the recording ends before the decision.
+    /// The recorded decision; `None` if the recording ends before it.
     pub recorded: Option<&'a Decision>,
-    /// What is decided now.
+    /// Today's decision.
     pub now: &'a Step,
 }
 
-/// A trace as a host. Each step that the loop takes is shown to `compare`, with what was recorded.
+/// A trace as a host. It passes each step of the loop to `compare`, with the recorded decision.
 #[derive(Debug)]
 pub struct Replayed<F: FnMut(Retaken<'_>), R: Read = File> {
     reader: Reader<R>,
     outcomes: Outcomes,
     compare: F,
-    /// Read ahead for its outcomes.
+    /// The next step. It is read ahead, because its input has the outcomes of the step before.
     next: Option<Record>,
     current: Option<(Nanos, Record)>,
 }
 
 impl<F: FnMut(Retaken<'_>), R: Read> Replayed<F, R> {
-    /// Goes through a trace from its first step.
+    /// Replays a trace from its first step.
     #[must_use]
     pub fn new(reader: Reader<R>, outcomes: Outcomes, compare: F) -> Self {
         Self { reader, outcomes, compare, next: None, current: None }
     }
 
-    /// The trace, for its header and its end.
+    /// The reader of the trace, for its header and its truncated last line.
     #[must_use]
     pub fn reader(&self) -> &Reader<R> {
         &self.reader
     }
 
-    /// The step that the loop has been given and has not brought back: number, line, time.
+    /// `(number, line, time)` of the step that was observed and not yet applied.
     #[must_use]
     pub fn pending(&self) -> Option<(u64, u64, Nanos)> {
         self.current.as_ref().map(|(at, record)| (record.step, record.line, *at))
@@ -99,7 +99,8 @@ impl<F: FnMut(Retaken<'_>), R: Read> Host for Replayed<F, R> {
 /// Number of errno(3), the same on x86-64 and arm64.
 const EPERM: i32 = 1;
 
-/// Sampling goes on as it was, which is the best that a recording can offer.
+/// The outcomes "refused" for all steps of a plan. Steps of sampling are done, because the recorded
+/// samples continue in any case.
 fn refuse_all(step: &Step) -> Vec<Outcome> {
     let outcome = |(place, action): (usize, &Action)| Outcome {
         plan: step.plan.number,

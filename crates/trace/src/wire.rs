@@ -25,36 +25,36 @@ use serde::{Deserialize, Serialize};
 /// A line after the header.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Line {
-    /// What entered the controller.
+    /// Input of the controller.
     #[serde(rename = "input")]
     Input(InputLine),
-    /// What it decided.
+    /// Decision of the controller.
     #[serde(rename = "decision")]
     Decision(DecisionLine),
 }
 
-/// What entered the controller.
+/// Input of the controller in one step.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InputLine {
-    /// Counted from 1.
+    /// Number of the step, from 1.
     pub(crate) step: u64,
-    /// What became of the previous plan.
+    /// Outcomes of the previous plan.
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) observation: Observation,
 }
 
-/// What the controller decided.
+/// Decision of the controller in one step.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionLine {
-    /// That of the input.
+    /// Number of the step, as in its input.
     pub(crate) step: u64,
     pub(crate) plan: Plan,
     pub(crate) judged: Vec<Judged>,
 }
 
-/// An enum of names: the text in the file, and the core's variant that it means today.
+/// Defines an enum of names in the file, with conversions to and from the core's variants.
 macro_rules! names {
     ($(#[$attribute:meta])* $name:ident for $core:ty { $($variant:ident = $text:literal,)* }) => {
         $(#[$attribute])*
@@ -65,7 +65,7 @@ macro_rules! names {
         }
 
         impl $name {
-            /// The text in the file.
+            /// Name in the file.
             #[allow(dead_code, reason = "not every enum is printed")]
             pub(crate) fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }

@@ -11,47 +11,47 @@ use serde::Serialize;
 
 use crate::{Header, TraceError, wire};
 
-/// A trace that is being written.
+/// A writer of a trace.
 #[derive(Debug)]
 pub struct Writer<W: Write = File> {
     sink: W,
     path: PathBuf,
     /// Number of the last input.
     step: u64,
-    /// The line that is being made, kept for its allocation.
+    /// Buffer of the current line, reused for the next.
     line: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the header to a sink; `path` is what errors call it. A line is one call of
+    /// Writes the header to a sink. `path`: name of the sink in errors. Each line is one call of
     /// `write_all`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The sink cannot be written.
     pub fn new(sink: W, path: impl Into<PathBuf>, header: &Header) -> Result<Self, TraceError> {
         let mut writer = Self { sink, path: path.into(), step: 0, line: Vec::new() };
         writer.write(&wire::Header::from(header))?;
         Ok(writer)
     }
 
-    /// Where the lines go.
+    /// The sink of the lines.
     pub fn sink(&mut self) -> &mut W {
         &mut self.sink
     }
 
-    /// Writes a step: what entered the controller and what it decided.
+    /// Writes a step: the input of the controller and its decision.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The sink cannot be written.
     pub fn step(&mut self, input: &Input, step: &Step) -> Result<(), TraceError> {
         self.input(input)?;
         self.decision(step)
     }
 
-    /// Writes what is about to enter the controller.
+    /// Writes the next input of the controller.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The sink cannot be written.
     pub fn input(&mut self, input: &Input) -> Result<(), TraceError> {
         self.step += 1;
         self.write(&wire::Line::Input(wire::InputLine {
@@ -61,10 +61,10 @@ impl<W: Write> Writer<W> {
         }))
     }
 
-    /// Writes what the controller decided on the last input.
+    /// Writes the controller's decision on the last input.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The sink cannot be written.
     pub fn decision(&mut self, step: &Step) -> Result<(), TraceError> {
         self.write(&wire::Line::Decision(wire::DecisionLine {
             step: self.step,
@@ -86,8 +86,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Records everything that goes through the loop. A failure does not stop the loop: the recording
-/// ends, and [`Recorder::finish`] says why.
+/// Records all inputs and decisions of the loop. A failure does not stop the loop: the recording
+/// ends, and [`Recorder::finish`] returns the error.
 #[derive(Debug)]
 pub struct Recorder<W: Write = File> {
     writer: Writer<W>,
@@ -95,16 +95,16 @@ pub struct Recorder<W: Write = File> {
 }
 
 impl<W: Write> Recorder<W> {
-    /// Goes on with a trace after its header is written.
+    /// Records to a trace whose header is written.
     #[must_use]
     pub fn new(writer: Writer<W>) -> Self {
         Self { writer, failure: None }
     }
 
-    /// How many steps were recorded.
+    /// The number of recorded steps.
     ///
     /// # Errors
-    /// The recording ended early: what could not be written.
+    /// The recording ended early with this error.
     pub fn finish(self) -> Result<u64, TraceError> {
         match self.failure {
             None => Ok(self.writer.step),

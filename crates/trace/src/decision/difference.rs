@@ -2,30 +2,31 @@
 
 use serde_json::{Map, Value};
 
-/// A place in a decision and what is there.
+/// A field in which two decisions differ.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// The place, as `plan.steps[0].action.cpus`.
+    /// Path of the field, such as `plan.steps[0].action.cpus`.
     pub path: String,
-    /// What was recorded; `None` = nothing is there.
+    /// The recorded value; `None` if the field is absent.
     pub recorded: Option<Value>,
-    /// Today's value.
+    /// Today's value; `None` if the field is absent.
     pub now: Option<Value>,
 }
 
-/// What is looked at first: what is done before what follows from it.
+/// Fields to compare before the others, in this order: actions before their consequences.
 const ORDER: [&str; 7] = ["number", "steps", "refused", "inverses", "policy", "do", "verdict"];
-/// Sentences for people: never compared.
+/// Field with a sentence, which is never compared.
 const SENTENCE: &str = "because";
-/// Explanations in the words of the program that wrote them: what is new in them is not compared.
+/// Fields with explanations. Fields that today's explanation adds are not compared.
 const EXPLANATIONS: [&str; 2] = ["reason", "refusal"];
 
-/// The first difference between two decisions; `plan` before `judged`.
+/// The first difference between two decisions, in `plan` before `judged`.
 pub(super) fn first(recorded: &Value, now: &Value) -> Option<Difference> {
     let part = |name: &str| between(name, &recorded[name], &now[name], false);
     part("plan").or_else(|| part("judged"))
 }
 
+/// The first difference between two values. `explains`: they are part of an explanation.
 fn between(path: &str, recorded: &Value, now: &Value, explains: bool) -> Option<Difference> {
     match (recorded, now) {
         (Value::Object(recorded), Value::Object(now)) => objects(path, recorded, now, explains),

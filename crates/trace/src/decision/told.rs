@@ -8,53 +8,53 @@ use serde_json::Value;
 use super::Decision;
 use crate::wire;
 
-/// What a policy wanted: done, or refused.
+/// A proposal of a policy, in the plan or refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told<'a> {
     /// The policy's name.
     pub policy: &'a str,
-    /// What it wanted.
+    /// The proposed action.
     pub action: Action,
-    /// Why, for people.
+    /// The policy's reason, as text.
     pub because: &'a str,
-    /// Why it was not done; `None` = it is part of the plan.
+    /// The guard's refusal; `None` if the action is part of the plan.
     pub veto: Option<Veto<'a>>,
 }
 
-/// Why a proposal was not done.
+/// The guard's refusal of a proposal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Veto<'a> {
-    /// The rule's name, as `too-early` or `held: no-room`: the same for all numbers.
+    /// Name of the rule without numbers, such as `too-early` or `held: no-room`.
     pub rule: String,
-    /// The same for people, with the numbers.
+    /// The refusal as text, with its numbers.
     pub because: &'a str,
 }
 
 /// A trial that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial<'a> {
-    /// Process.
+    /// Process of the trial.
     pub pid: Pid,
-    /// The policy that acted.
+    /// Policy whose actions were tried.
     pub policy: &'a str,
-    /// Plans that took part.
+    /// Numbers of the plans with these actions.
     pub plans: &'a [u64],
-    /// What came of it.
+    /// Result of the trial.
     pub verdict: Verdict,
-    /// What the verdict was made from, before and after.
+    /// Measurements before and after the actions.
     pub comparison: Comparison,
-    /// Relative change of speed that was predicted.
+    /// Predicted change of speed, as a share.
     pub predicted: Option<f64>,
 }
 
 impl Decision {
-    /// Number of its plan; 0 = nothing was decided.
+    /// Number of the plan; 0 for an empty decision.
     #[must_use]
     pub fn plan_number(&self) -> u64 {
         self.plan.number
     }
 
-    /// What was wanted: the plan's steps in order, then what was refused.
+    /// All proposals: the steps of the plan in order, then the refused ones.
     pub fn told(&self) -> impl Iterator<Item = Told<'_>> {
         let steps = self.plan.steps.iter().map(|step| told(step, None));
         steps.chain(self.plan.refused.iter().map(|refused| {
@@ -63,7 +63,7 @@ impl Decision {
         }))
     }
 
-    /// Trials that ended.
+    /// The trials that ended with this decision.
     pub fn trials(&self) -> impl Iterator<Item = Trial<'_>> {
         self.judged.iter().map(wire::Judged::told)
     }
@@ -78,7 +78,7 @@ fn told<'a>(proposal: &'a wire::Proposal, veto: Option<Veto<'a>>) -> Told<'a> {
     }
 }
 
-/// The name of a rule, out of an explanation in the words of the program that wrote it.
+/// The name of the rule in a refusal, which has the format of the program that wrote it.
 fn rule(refusal: &Value) -> String {
     let name = refusal["refusal"].as_str().unwrap_or("refused");
     match refusal["held"]["rule"].as_str() {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use crate::TraceError;
 
-/// Bytes of the longest header: a thousand nodes with their matrices are about thirty million.
+/// Most bytes of a header. One of a thousand nodes with their matrices has about 30 million.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
-/// Bytes of the longest line: four million samples are about half of it.
+/// Most bytes of any other line. Four million samples take about half of it.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
 /// The lines of a source.
@@ -18,7 +18,7 @@ pub(super) struct Lines<R: Read> {
     path: PathBuf,
     number: u64,
     line: Vec<u8>,
-    /// The current line ends with a newline.
+    /// Whether the current line ends with a newline.
     ended: bool,
 }
 
@@ -27,14 +27,14 @@ impl<R: Read> Lines<R> {
         Self { source: BufReader::new(source), path, number: 0, line: Vec::new(), ended: true }
     }
 
-    /// Goes to the first line; an empty file has an empty one.
+    /// Reads the first line; an empty file has an empty one.
     pub(super) fn first(&mut self) -> Result<(), TraceError> {
         self.read(MAX_HEADER_BYTES)?;
         self.number = 1;
         Ok(())
     }
 
-    /// Goes to the next line; `false` at the end.
+    /// Reads the next line; `false` at the end of the file.
     pub(super) fn next(&mut self) -> Result<bool, TraceError> {
         self.read(MAX_LINE_BYTES)
     }
@@ -74,7 +74,7 @@ impl<R: Read> Lines<R> {
         self.ended
     }
 
-    /// What is wrong with the current line.
+    /// An error about the current line.
     pub(super) fn refuse(&self, problem: String) -> TraceError {
         TraceError::Line { path: self.path.clone(), line: self.number, problem }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::table::Square;
 
-/// What is not known is left out.
+/// Costs of accesses. Unknown ones are left out.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Costs {
@@ -28,7 +28,7 @@ pub(super) struct Costs {
 }
 
 impl Costs {
-    /// Whether nothing is known.
+    /// Whether all costs are unknown.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -15,7 +15,7 @@ use super::table::Counter;
 pub(crate) struct Counters(pub(crate) observation::Counters);
 
 impl Counters {
-    /// Whether nothing is counted.
+    /// Whether there is no counter.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().next().is_none()
     }
@@ -30,7 +30,7 @@ impl Serialize for Counters {
 
 impl<'de> Deserialize<'de> for Counters {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Names stay text until the whole is read: a wrong counter is then found under its name.
+        // Names are read as text first, so that an error names the wrong counter.
         let named = BTreeMap::<String, Counter>::deserialize(deserializer)?;
         let counter = |(name, counter): (String, Counter)| {
             let name: StrDeserializer<'_, D::Error> = name.as_str().into_deserializer();

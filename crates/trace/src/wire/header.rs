@@ -10,13 +10,13 @@ use super::number::{Float, Set};
 use super::table::Square;
 use crate::{FORMAT, PolicyChoice, VERSION};
 
-/// The first line: format, version, and everything that a controller is made with.
+/// The first line: format, version, and the settings of the controller.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Header {
-    /// [`FORMAT`].
+    /// Name of the format, [`FORMAT`].
     format: String,
-    /// [`VERSION`].
+    /// Version of the format, up to [`VERSION`].
     version: u32,
     written_by: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ struct Policy {
     preset: Option<String>,
 }
 
-/// The guard's settings; their meaning is in the core.
+/// The guard's settings; [`GuardSettings`] explains them.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Guard {
@@ -61,7 +61,7 @@ struct Guard {
     max_failures: u32,
 }
 
-/// The machine.
+/// The machine; [`Description`] explains the fields.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
@@ -90,7 +90,7 @@ pub(crate) struct Machine {
     routes: Option<Vec<Vec<Vec<usize>>>>,
 }
 
-/// N-MASS's line of this machine.
+/// N-MASS's penalty line of this machine.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Penalty {
@@ -150,12 +150,12 @@ impl From<&crate::Header> for Header {
 }
 
 impl Header {
-    /// Words of its sets once they are expanded.
+    /// 64-bit words of its sets after they are expanded.
     pub(crate) fn words(&self) -> u64 {
         self.guard.opted_out.words()
     }
 
-    /// The header with the topology that was made from its machine.
+    /// The header with the topology of its machine.
     pub(crate) fn with(self, topology: Topology) -> crate::Header {
         let choice = |policy: Policy| PolicyChoice { name: policy.name, preset: policy.preset };
         crate::Header {

@@ -6,7 +6,8 @@ use rondpoint_core::IndexSet;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A float: a number, or `"NaN"`, `"Infinity"`, `"-Infinity"`, which JSON has no numbers for.
+/// A float: a number, or one of the texts `"NaN"`, `"Infinity"` and `"-Infinity"`, because JSON has
+/// no numbers for them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Float(pub(crate) f64);
 
@@ -58,31 +59,31 @@ impl Visitor<'_> for FloatVisitor {
     }
 }
 
-/// The largest index that a set may hold: the kernel's largest process number, `PID_MAX_LIMIT`
-/// (include/linux/threads.h, v6.12). CPUs and nodes are fewer. It bounds what a damaged file can
-/// make us allocate.
+/// The largest index in a set: the kernel's largest process number, `PID_MAX_LIMIT`
+/// (include/linux/threads.h, v6.12). CPUs and nodes are fewer. It bounds the memory that a damaged
+/// file can make a reader allocate.
 const MAX_INDEX: usize = 4 << 20;
 
-/// A set of CPUs, nodes or processes as the kernel writes it: `"0-3,8"`. It is kept as ascending
-/// ranges with gaps between them, so that it is no larger than its text until it is expanded.
+/// A set of CPUs, nodes or processes in the kernel's notation: `"0-3,8"`. It holds ascending,
+/// separate ranges, so that it is no larger than its text until it is expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Set(Vec<(usize, usize)>);
 
 impl Set {
-    /// Words of the set that [`Set::expand`] makes.
+    /// 64-bit words of the set after [`Set::expand`].
     pub(crate) fn words(&self) -> u64 {
         self.0.last().map_or(0, |(_, last)| *last as u64 / 64 + 1)
     }
 
-    /// The set itself.
+    /// The set as an index set.
     pub(crate) fn expand(&self) -> IndexSet {
         let mut set = IndexSet::new();
-        // From the last on: the set's words are made once.
+        // The highest range comes first, so that the set's words are allocated once.
         self.0.iter().rev().for_each(|(first, last)| set.insert_range(*first, *last));
         set
     }
 
-    /// Sorted, and in as few ranges as possible.
+    /// The set of some ranges, sorted and merged.
     fn of_ranges(mut ranges: Vec<(usize, usize)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(usize, usize)> = Vec::new();

@@ -12,7 +12,7 @@ use super::number::{Float, Set};
 use super::samples::Samples;
 use super::table::{Counter, Square};
 
-/// One look at the machine. What was not read is left out.
+/// An observation of the machine. Values that were not read are left out.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Observation {
@@ -144,7 +144,7 @@ fn core_bytes(read: Option<Vec<u64>>) -> Option<Vec<Bytes>> {
 }
 
 impl Observation {
-    /// Words of its sets once they are expanded.
+    /// 64-bit words of its sets after they are expanded.
     pub(crate) fn words(&self) -> u64 {
         let nodes = |process: &Process| process.allowed_nodes.as_ref().map_or(0, Set::words);
         let threads = self.processes.iter().flat_map(|process| &process.threads);

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::names;
 use super::number::Set;
 
-/// What was decided.
+/// A plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
@@ -19,7 +19,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Words of its sets once they are expanded.
+    /// 64-bit words of its sets after they are expanded.
     pub(crate) fn words(&self) -> u64 {
         let steps = self.steps.iter().map(|step| &step.action);
         let refused = self.refused.iter().map(|refused| &refused.proposal.action);
@@ -28,30 +28,30 @@ impl Plan {
     }
 }
 
-/// What a policy wanted, and why.
+/// A proposal of a policy with its reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Proposal {
     pub(crate) policy: String,
     pub(crate) action: Action,
-    /// As the policy of that day told it: no format of ours.
+    /// The policy's reason as JSON. Its fields are not part of the format and may change.
     pub(crate) reason: Value,
-    /// The same for people.
+    /// The reason as text.
     pub(crate) because: String,
 }
 
-/// What the guard did not admit.
+/// A proposal that the guard refused.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Refused {
     pub(crate) proposal: Proposal,
-    /// As the guard of that day told it: no format of ours.
+    /// The guard's refusal as JSON. Its fields are not part of the format and may change.
     pub(crate) refusal: Value,
-    /// The same for people.
+    /// The refusal as text.
     pub(crate) because: String,
 }
 
-/// How to undo a step.
+/// The action that undoes a step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Inverse {
@@ -94,7 +94,7 @@ pub(crate) enum Action {
 /// `[address, shift, from, to]`.
 type PageMove = (u64, u8, u16, u16);
 
-/// The rate of sampling; absent = off.
+/// A sampling rate; absent for off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Sampling {
@@ -111,7 +111,7 @@ names! {
     }
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Outcome {
@@ -122,7 +122,7 @@ pub(crate) struct Outcome {
     frozen_ns: u64,
 }
 
-/// What happened to a step.
+/// The result of a step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Result {
     #[serde(rename = "done")]
@@ -133,18 +133,18 @@ pub(crate) enum Result {
     Gone,
     #[serde(rename = "unsupported")]
     Unsupported,
-    /// With the kernel's error number.
+    /// Refused with the kernel's error number.
     #[serde(rename = "refused")]
     Refused(i32),
 }
 
-/// What happened to the pages of a step, in base pages of 4 KiB.
+/// Results for the pages of a step, in base pages of 4 KiB.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PageCounts {
     moved: u64,
     in_place: u64,
-    /// Came later than the format: what is not there is none.
+    /// Absent in traces of older programs, which means 0.
     #[serde(default, skip_serializing_if = "is_none")]
     elsewhere: u64,
     absent: u64,
@@ -186,8 +186,8 @@ impl From<&plan::Refused> for Refused {
     }
 }
 
-/// What the core serialises for reports. A type that JSON cannot hold (a map with keys that are no
-/// text) would be explained by nothing.
+/// The core's serialization of a reason or refusal. It is null for a type that JSON cannot hold,
+/// such as a map with keys that are no text.
 fn explanation(of: &impl Serialize) -> Value {
     serde_json::to_value(of).unwrap_or(Value::Null)
 }
@@ -204,7 +204,7 @@ impl From<&plan::Inverse> for Inverse {
 }
 
 impl Action {
-    /// How many pages it moves or copies, one by one.
+    /// Number of single pages that the action moves or copies.
     pub(crate) fn pages(&self) -> usize {
         match self {
             Self::MovePages { pages, .. }
@@ -216,7 +216,7 @@ impl Action {
         }
     }
 
-    /// Words of its set of CPUs once that is expanded.
+    /// 64-bit words of its CPU set after it is expanded.
     fn words(&self) -> u64 {
         match self {
             Self::SetAffinity { cpus, .. } => cpus.words(),
@@ -224,12 +224,12 @@ impl Action {
         }
     }
 
-    /// Whether it sets a rate of sampling.
+    /// Whether the action sets a sampling rate.
     pub(crate) fn is_of_sampling(&self) -> bool {
         matches!(self, Self::SetSampling { .. })
     }
 
-    /// Whether it restricts a thread.
+    /// Whether the action sets a thread's mask.
     pub(crate) fn is_of_thread(&self) -> bool {
         matches!(self, Self::SetAffinity { .. })
     }

@@ -6,7 +6,7 @@ use rondpoint_core::{Pid, Tid};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The samples of one interval; the columns have one entry for each.
+/// The samples of one interval as columns with one entry for each sample.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Columns {
@@ -14,13 +14,13 @@ struct Columns {
     pid: Column<u32>,
     tid: Column<u32>,
     cpu: Column<u16>,
-    /// Node that holds the page, -1 where it is not known.
+    /// Node that holds the page; -1 if unknown.
     node: Column<i32>,
     latency_cycles: Column<u32>,
     page_shift: Column<u8>,
-    /// One letter for each, see [`letter`].
+    /// One letter for each sample, see [`letter`].
     source: String,
-    /// `l` for a load, `s` for a store.
+    /// One letter for each sample: `l` for a load, `s` for a store.
     access: String,
     lost: u64,
     throttled: bool,
@@ -30,7 +30,7 @@ struct Columns {
     stores: bool,
 }
 
-/// A list of values, or one value that all share.
+/// One value for each sample, or one value for all.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number, or a list with one for each address")]
 enum Column<T> {
@@ -54,7 +54,7 @@ impl<T: Copy + PartialEq> Column<T> {
         }
     }
 
-    /// Its length is the number of addresses, or it says how it differs.
+    /// Checks that the column has `count` values. The error names the column.
     fn check(&self, name: &str, count: usize) -> Result<(), String> {
         match self {
             Self::All(_) => Ok(()),

@@ -7,7 +7,7 @@ use rondpoint_core::{Matrix, Nanos};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A square table: `[[of row 0, …], …]`, the row being the accessing node.
+/// A square table as a list of rows, one for each accessing node.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Square<T>(pub(crate) Matrix<T>);
 
@@ -32,7 +32,7 @@ impl<'de, T: Copy + Deserialize<'de>> Deserialize<'de> for Square<T> {
     }
 }
 
-/// A counter: `[value, enabled ns, running ns]`, or only its value where it has no times.
+/// A counter: `[value, enabled ns, running ns]`, or only its value if it has no times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Counter(pub(crate) observation::Counter);
 

@@ -24,7 +24,7 @@ pub(crate) struct Judged {
     predicted: Option<Float>,
 }
 
-/// What was done.
+/// The kind of actions that were tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Kind {
     #[serde(rename = "pages")]
@@ -51,7 +51,7 @@ names! {
     }
 }
 
-/// Before and after; values that were not measured are left out.
+/// Measurements before and after. Values that were not measured are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Comparison {
@@ -96,7 +96,7 @@ impl From<&trial::Judged> for Judged {
 }
 
 impl Judged {
-    /// The same in the core's types.
+    /// The trial in the core's types.
     pub(crate) fn told(&self) -> Trial<'_> {
         Trial {
             pid: Pid(self.pid),
