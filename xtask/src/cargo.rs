@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use crate::progress::{Progress, Unit};
 use crate::tidy::root;
 
-/// Pause between two looks at the clock while cargo is silent.
+/// Time between two updates of the bar while cargo is silent.
 const TICK: Duration = Duration::from_secs(1);
 
 /// First words of cargo's lines about its own work. Other lines are diagnostics.
@@ -43,7 +43,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// Runs a cargo command under a bar with `title`. True where the command succeeded.
+/// Runs a cargo command under a bar with `title`. Returns whether it succeeds.
 pub(crate) fn build(title: &str, command: &mut Command) -> Result<bool> {
     let color = if std::io::stderr().is_terminal() { "always" } else { "never" };
     command.envs([
@@ -86,7 +86,7 @@ pub(crate) fn build(title: &str, command: &mut Command) -> Result<bool> {
 /// The kind of a line of cargo's output.
 #[derive(Debug, PartialEq, Eq)]
 enum Said {
-    /// Crates built, of how many.
+    /// Number of crates built, and of all crates.
     Progress(u64, u64),
     /// A note about cargo's own work.
     Routine,
@@ -122,7 +122,7 @@ fn without_colours(text: &str) -> String {
     })
 }
 
-/// Lines that end with a newline, or with a carriage return as a bar's do.
+/// Lines that end with a newline or a carriage return. Cargo's bar uses the latter.
 struct Lines<R>(R);
 
 impl<R: Read> Iterator for Lines<BufReader<R>> {

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use crate::tidy::root;
 
-/// Files that say what a build found. They differ from the commit as soon as one page is written.
+/// Folder of published results. It differs from the commit as soon as one page is written.
 const RESULTS: &str = "docs/results";
 
-/// The checkout's commit, with the mark `-dirty` where a file that is not a page of results differs
-/// from it. `None` without git.
+/// The checkout's commit, with the mark `-dirty` if a file outside [`RESULTS`] differs from it.
+/// `None` without git.
 pub(crate) fn commit() -> Option<String> {
     commit_of(&root())
 }

@@ -33,7 +33,7 @@ How to read it: speed is relative to first touch, so 2.00 is twice as fast. The 
 All figures are emulated: they are the claim of a model, and no measurement of real hardware.
 ";
 
-/// Sets up and builds what is missing, then becomes `rondpoint-lab demo`.
+/// Sets up and builds missing parts, then becomes `rondpoint-lab demo`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let own = arguments.arguments.iter().map(String::as_str);
     let (times, own) = without_times(own)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The file of `--times`, wherever it stands among the words, and the other words.
+/// The value of `--times` among the words, and the other words.
 fn without_times<'a>(
     mut words: impl Iterator<Item = &'a str>,
 ) -> Result<(Option<&'a str>, Vec<&'a str>)> {

@@ -21,11 +21,11 @@ use crate::lab::target_folder;
 use crate::test::Tally;
 use crate::tidy::root;
 
-/// A target and what its program must be.
+/// A target and the required architecture of its program.
 struct Target {
-    /// As rustup and cargo name it.
+    /// Name in rustup and cargo.
     name: &'static str,
-    /// As `uname -m` does, and qemu's user emulation.
+    /// Name in `uname -m` and in qemu's user emulation.
     machine: &'static str,
     architecture: Architecture,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     machine: Option<String>,
 }
 
-/// Builds, tries and lists what is then in `target/dist`.
+/// Builds the programs and packages, tries the programs, and lists the files of `target/dist`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let folder = target_folder().join("dist");
     fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The part of `./x test`: the program for this architecture, built and tried.
+/// Stage of `./x test`: builds and tries the program for this architecture.
 pub(crate) fn test() -> Result<Tally> {
     run(&Arguments { machine: Some(TARGETS[0].machine.to_owned()) }).map(|()| Tally::one(true))
 }
@@ -101,11 +101,11 @@ pub(crate) fn debian_package() -> Result<PathBuf> {
     Ok(folder.join(name))
 }
 
-/// Man pages into `man`, completions into `completions`; returns how many files. A program that
-/// runs here writes them: the feature `manual` gives it the command for that.
+/// Writes man pages into `man` and completions into `completions`. Returns the number of files. A
+/// build with the feature `manual` has the command that writes them.
 fn manual(folder: &Path) -> Result<usize> {
     for name in ["man", "completions"] {
-        // A page of a command that has gone must not be shipped.
+        // Pages of removed commands must not be shipped.
         let old = folder.join(name);
         if old.exists() {
             fs::remove_dir_all(&old)
@@ -123,8 +123,8 @@ fn manual(folder: &Path) -> Result<usize> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().count())
 }
 
-/// Packages of one program, each with its size. The shared libraries are there for this machine's
-/// own architecture only: they are linked with the C library that is here.
+/// Makes the packages of one program. Returns a line with the size of each. Only packages for this
+/// machine's architecture have the shared libraries, which are linked with its C library.
 fn packages(folder: &Path, program: &Path, target: &Target) -> Result<Vec<String>> {
     let mut command = cargo::command();
     command.args(["run", "--quiet", "--package", "rondpoint-packaging", "--", "--program"]);
@@ -142,7 +142,7 @@ fn packages(folder: &Path, program: &Path, target: &Target) -> Result<Vec<String
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
-/// Builds what programs load: the interposer and the library of copies. Returns their folder.
+/// Builds the shared libraries: the interposer and the library of copies. Returns their folder.
 fn libraries() -> Result<PathBuf> {
     let folder = target_folder().join("dynamic");
     let mut command = cargo::command();
@@ -155,8 +155,8 @@ fn libraries() -> Result<PathBuf> {
     Ok(folder.join("release"))
 }
 
-/// Seconds since 1970 that the packages' files bear: of SOURCE_DATE_EPOCH, else of the commit, else
-/// none. The same sources give the same packages.
+/// Time of the packages' files in seconds since 1970: SOURCE_DATE_EPOCH, else that of the commit,
+/// else empty. The same sources give the same packages.
 fn commit_time() -> String {
     let is_number = |text: &String| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if let Some(time) = std::env::var("SOURCE_DATE_EPOCH").ok().filter(is_number) {
@@ -168,7 +168,7 @@ fn commit_time() -> String {
     text.ok().filter(is_number).unwrap_or_else(|| "0".to_owned())
 }
 
-/// A release build, linked by the compiler's own linker. Returns the program.
+/// Makes a release build with the compiler's own linker. Returns the program.
 fn build(target: &Target) -> Result<PathBuf> {
     provide_target(target)?;
     let folder = target_folder().join("static");
@@ -183,7 +183,7 @@ fn build(target: &Target) -> Result<PathBuf> {
     Ok(folder.join(target.name).join("release/rondpoint"))
 }
 
-/// Makes sure that the compiler has the target's own files, through rustup where they are missing.
+/// Checks that the compiler has the target's files. Installs missing ones by rustup.
 fn provide_target(target: &Target) -> Result<()> {
     let name = target.name;
     let output = Command::new("rustc")

@@ -17,12 +17,11 @@ use crate::setup::system::free_bytes;
 use crate::test::Tally;
 use crate::tidy::root;
 
-/// What turns the demonstration into its shortest form.
+/// Option of the demonstration's shortest form.
 const QUICK: &str = " --quick";
-/// Room for the clone, its build and its cache: 1.2 GB were seen.
+/// Disk space for the clone, its build and its cache (measured: 1.2 GB).
 const SPACE_BYTES: u64 = 2_500_000_000;
-/// Variables that say how this site reaches the network, or what is to be found where. A stranger
-/// has the same ones.
+/// Variables for the site's network access and tool folders, which a stranger has too.
 const SITE: [&str; 12] = [
     "PATH",
     "TMPDIR",
@@ -37,11 +36,11 @@ const SITE: [&str; 12] = [
     "NO_PROXY",
     "ALL_PROXY",
 ];
-/// The same for cargo.
+/// Prefixes of cargo's variables of the same kind.
 const SITE_PREFIXES: [&str; 4] =
     ["CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRIES_", "CARGO_SOURCE_"];
 
-/// The repository may belong to another user: a container's, or that of the continuous integration.
+/// Git's settings for a repository of another user, as in containers and continuous integration.
 const GIT_SETTINGS: &str = "[safe]\n\tdirectory = *\n";
 
 /// The stage of `./x test`.
@@ -49,8 +48,8 @@ pub(crate) fn test() -> Result<Tally> {
     try_in_clone(&root())
 }
 
-/// Clones the repository's `HEAD`, runs the quick form of the README's first command in the clone,
-/// and checks its output and what it leaves behind.
+/// Clones the repository's `HEAD` and runs the quick form of the README's first command in it.
+/// Checks the output, and that the command leaves nothing except its cache.
 fn try_in_clone(repository: &Path) -> Result<Tally> {
     let readme = read(&repository.join("README.md"))?;
     let first = commands(&readme).into_iter().next().context("README.md: no command in it")?;
@@ -80,7 +79,7 @@ fn try_in_clone(repository: &Path) -> Result<Tally> {
     for word in ["first-touch", "interleave", "rondpoint", "Over the whole run"] {
         tally.add(check(&format!("it says \"{word}\""), text.contains(word)));
     }
-    // The runs are in the cache by now, so this takes a moment.
+    // The runs are in the cache, so this takes a moment.
     let (succeeded, text) = stranger.run(&(first + QUICK + " --json"))?;
     let report: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let sentences = report["closing"]["sentences"].as_array().map_or(0, Vec::len);
@@ -114,7 +113,7 @@ impl Stranger {
     }
 }
 
-/// Failures are told, successes only counted.
+/// Counts one check, and prints it if it fails.
 fn check(what: &str, holds: bool) -> Tally {
     if !holds {
         println!("FAILED: {what}");
@@ -133,7 +132,7 @@ fn commands(readme: &str) -> Vec<String> {
     block.filter_map(command).collect()
 }
 
-/// Git with settings of its own instead of the user's.
+/// Git with [`GIT_SETTINGS`] instead of the user's settings.
 struct Git {
     settings: PathBuf,
 }
@@ -149,7 +148,7 @@ impl Git {
         Ok(())
     }
 
-    /// What git sees as changed.
+    /// Output of `git status`: changed and new files.
     fn status(&self, clone: &Path) -> Result<String> {
         let output = self.command().current_dir(clone).args(["status", "--porcelain"]).output();
         Ok(String::from_utf8_lossy(&output.context("git: cannot run")?.stdout).into_owned())
@@ -181,7 +180,7 @@ fn environment(home: &Path) -> Result<Vec<(String, String)>> {
     Ok(variables)
 }
 
-/// Files and folders beneath `folder`, down to a depth, by their relative path.
+/// Relative paths of files and folders beneath `folder`, down to a depth.
 fn files_in(folder: &Path, depth: usize) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let entries =

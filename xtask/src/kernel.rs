@@ -21,7 +21,7 @@ use crate::setup;
 use crate::setup::installed::{Installed, Kernel, cache_folder};
 use crate::test::Tally;
 
-/// What the kernel is called on the command line.
+/// Name of the kernel on the command line.
 pub(crate) const NAME: &str = "replication";
 
 /// The machine that the selftest runs on: four nodes.
@@ -80,8 +80,8 @@ fn selftest(installed: &Installed, kernel: &Kernel, tests: &[String]) -> Result<
     Ok(())
 }
 
-/// A stage of `./x test`: the series applies to the present sources, patch by patch, and Linux's
-/// own checkpatch has nothing to say. The build takes too long for every test.
+/// Stage of `./x test`: each patch of the series applies to the present sources, and Linux's
+/// checkpatch has no complaint. A build would take too long here.
 pub(crate) fn check() -> Result<Tally> {
     let cache = cache_folder(|name| env::var(name).ok())?;
     let installed = setup::provide(&cache)?;

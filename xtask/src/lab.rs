@@ -39,7 +39,8 @@ pub(crate) struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Builds, then becomes `rondpoint-lab`. `./x lab kernel` is ours: only a repository can build one.
+/// Builds the parts, then becomes `rondpoint-lab`. `./x lab kernel` is handled here, because only a
+/// repository can build a kernel.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let words: Vec<&str> = arguments.arguments.iter().map(String::as_str).collect();
     match words.split_first() {
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The kernels to try where a line names none: the lab's own among those of other releases.
+/// The kernels to try if a line names none: the lab's own and those of other releases.
 fn kernel_images(words: &[&str]) -> Result<Vec<String>> {
     if words.iter().any(|word| !word.starts_with('-')) {
         return Ok(Vec::new());
@@ -117,25 +118,24 @@ pub(crate) fn asks_for_help(arguments: &[&str]) -> bool {
     arguments.iter().take(2).any(is_help) || arguments.is_empty()
 }
 
-/// The lab's own checks, each printed with target, measured value and verdict; their exit status
-/// says the rest.
+/// The lab's own checks. Each prints target, measured value and verdict.
 pub(crate) fn test() -> Result<Tally> {
     runner(&["physics"])
 }
 
-/// Rondpoint's promises, each tried in the guest and printed in the same way.
+/// Rondpoint's promises, each tried in the guest. Each prints target, measured value and verdict.
 pub(crate) fn live() -> Result<Tally> {
     runner(&["live"])
 }
 
-/// `rondpoint calibrate` in the guest, on the machine that takes least time. The other machines are
-/// tried by hand.
+/// Tries `rondpoint calibrate` in the guest on one machine, the fastest. The others are tried by
+/// hand.
 pub(crate) fn calibration() -> Result<Tally> {
     runner(&["calibration", "nmass-2"])
 }
 
-/// The program of the suite that takes least time, alone and under Rondpoint: its packages are
-/// fetched, it runs, and its result is right.
+/// Tries the fastest program of the suite, alone and under Rondpoint. Fetches its packages, runs it
+/// and checks its result.
 pub(crate) fn real_program() -> Result<Tally> {
     const NAME: &str = "sort";
     let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
@@ -146,7 +146,7 @@ fn screens_folder() -> String {
     root().join("docs/screens").display().to_string()
 }
 
-/// Screens of the guide: do their commands still say the same, but for figures?
+/// Checks the guide's screens: their commands must print the same text, except figures.
 pub(crate) fn screens() -> Result<Tally> {
     runner(&["screens", "--check", "--folder", &screens_folder()])
 }
@@ -215,7 +215,7 @@ pub(crate) fn check_pmu() -> Result<Tally> {
     Ok(Tally::one(passed))
 }
 
-/// Cargo's folder for what is built.
+/// Cargo's target folder.
 pub(crate) fn target_folder() -> PathBuf {
     let asked = env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty());
     // Cargo runs in the repository's folder and would take a relative one as beneath that.
@@ -235,14 +235,13 @@ fn asks_for_own_kernel(arguments: &[&str]) -> bool {
     may || follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
 }
 
-/// Builds every part in which something changed. Sets the lab up first where that is still to be
-/// done. Returns the folder that holds the parts.
+/// Builds every changed part, after setting up the lab if needed. Returns the folder of the parts.
 pub(crate) fn build() -> Result<PathBuf> {
     build_for(&[], &Times::none())
 }
 
-/// As [`build`], with what a lab's command line needs: a driver for our own kernel only where the
-/// line may boot it.
+/// As [`build`], for one command line of the lab. It builds a driver for the kernel of `./x lab
+/// kernel` only if the line may boot that kernel.
 fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;
@@ -285,7 +284,7 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     Ok(parts)
 }
 
-/// A release build; statically linked where a target is named.
+/// Makes a release build, statically linked if a target is named.
 fn cargo_build(
     title: &str,
     target_folder: &Path,
@@ -295,8 +294,8 @@ fn cargo_build(
     let mut command = cargo::command();
     command.args(["build", "--release", "--target-dir"]).arg(target_folder);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
-    // A commit in the program would make another guest of each, and no run could be taken from the
-    // cache.
+    // A commit in the program would change the guest with every commit, and no run could come from
+    // the cache.
     command.env("RONDPOINT_COMMIT", "");
     if let Some(target) = static_target {
         command.args(["--target", target]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
@@ -307,12 +306,12 @@ fn cargo_build(
     Ok(())
 }
 
-/// Builds the module for the kernel with these headers in a copy of its sources: kbuild writes
-/// beside them.
+/// Builds the guest's driver for the kernel with these headers, in a copy of its sources, because
+/// kbuild writes beside them.
 fn build_driver(installed: &Installed, headers: &Path, folder: &Path) -> Result<PathBuf> {
     let sources = root().join("lab/driver");
     fs::create_dir_all(folder).with_context(|| format!("{}: cannot create", folder.display()))?;
-    // A second ./x at the same time waits: kbuild takes its own unfinished files for another's.
+    // A second ./x waits here. Two kbuilds in one folder would use each other's unfinished files.
     let path = folder.with_extension("lock");
     let turn =
         fs::File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
@@ -354,8 +353,8 @@ pub(crate) fn provide(source: &Path, copy: &Path) -> Result<()> {
     if fs::read(copy).is_ok_and(|old| old == bytes) {
         return Ok(());
     }
-    // Beside and then renamed: a guest may be running from the old file, and another ./x be doing
-    // the same.
+    // The copy is written beside the file and then renamed, because a guest may use the old file
+    // and another ./x may do the same.
     let partial = copy.with_extension(format!("partial-{}", std::process::id()));
     fs::copy(source, &partial).with_context(|| format!("{}: cannot write", partial.display()))?;
     fs::rename(&partial, copy).with_context(|| format!("{}: cannot rename", partial.display()))

@@ -9,9 +9,8 @@ use serde::Deserialize;
 use crate::lab::{self, built};
 use crate::test::Tally;
 
-/// The demonstration's programs, for two to five guest seconds, and `churn`, which unmaps what is
-/// being moved, forks, stops and executes itself anew. Beside each: whether its record must hold
-/// actions.
+/// The demonstration's programs, for two to five guest seconds, and `churn`, which unmaps moving
+/// memory, forks, stops and calls exec. With each: whether its record must have actions.
 const PROGRAMS: [(&str, bool); 5] = [
     ("stencil --no-huge-pages --size 16M --iterations 32", true),
     ("kmeans --rotate --no-huge-pages --size 8M --iterations 48", true),
@@ -20,7 +19,7 @@ const PROGRAMS: [(&str, bool); 5] = [
     ("churn --no-huge-pages --size 4M --iterations 4", false),
 ];
 
-/// What `rondpoint replay --json` says, as far as it is asked here.
+/// The checked fields of `rondpoint replay --json`.
 #[derive(Deserialize)]
 struct Replayed {
     steps: u64,
@@ -28,8 +27,8 @@ struct Replayed {
     steps_differing: u64,
 }
 
-/// For each program: it ran to its right end, left a record, with actions where it must, and
-/// replaying that decides the same.
+/// Checks each program: it ends correctly and leaves a record, with actions if it must. A replay of
+/// the record decides the same.
 pub(crate) fn test() -> Result<Tally> {
     let parts = lab::build()?;
     let mut tally = Tally::default();

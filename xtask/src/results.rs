@@ -19,14 +19,14 @@ use self::data::Experiment;
 use self::screens::Screen;
 use crate::tidy::{Complaint, SourceFile, root};
 
-/// Where screens of commands are kept.
+/// Folder of the screens' JSON files.
 const SCREENS: &str = "docs/screens";
-/// Where the files are, from the repository's root.
+/// Folder of the experiments' JSON files and pages.
 const FOLDER: &str = "docs/results";
-/// The list of all pages.
+/// Page with the list of all pages.
 const INDEX: &str = "docs/results/README.md";
 
-/// Writes every page, chart and the list, and the screens in documents.
+/// Writes every page and chart, the list of pages, and the screens in documents.
 pub(crate) fn run() -> Result<()> {
     let experiments = read(FOLDER, Experiment::parse)?;
     let screens = read(SCREENS, Screen::parse)?;
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// The page of an experiment that is not in docs/results yet.
+/// The page of an experiment given as JSON.
 #[cfg(test)]
 pub(crate) fn page_of(name: &str, json: &str) -> Result<String> {
     Ok(page::page(name, &Experiment::parse(json)?))
@@ -81,7 +81,7 @@ fn rendered(experiments: &BTreeMap<String, Experiment>) -> BTreeMap<String, Stri
     files
 }
 
-/// A rule of `./x tidy`.
+/// Rule of `./x tidy`: pages and charts are those that their JSON gives.
 pub(crate) fn results_are_what_their_json_says(files: &[SourceFile]) -> Vec<Complaint> {
     let here = files.iter().filter(|file| file.path().starts_with("docs/results/"));
     let (data, pages): (Vec<&SourceFile>, Vec<&SourceFile>) =
@@ -109,7 +109,7 @@ pub(crate) fn results_are_what_their_json_says(files: &[SourceFile]) -> Vec<Comp
     complaints
 }
 
-/// A rule of `./x tidy`.
+/// Rule of `./x tidy`: screens in documents are those that their JSON gives.
 pub(crate) fn screens_are_what_their_json_says(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     let mut screens = BTreeMap::new();

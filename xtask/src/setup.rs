@@ -64,20 +64,20 @@ pub(crate) struct Arguments {
     kernels: bool,
 }
 
-/// Unpacked size for each byte of package, rounded up: 136 MB of packages became 390 MB.
+/// Unpacked bytes per byte of package, rounded up (measured: 390 MB from 136 MB).
 const UNPACKED_PER_PACKED: u64 = 3;
 
-/// Room for apt's lists and its cache of them (20 MB were seen); on a full disc apt hangs rather
-/// than fails.
+/// Disk space for apt's lists and its cache of them (measured: 20 MB). On a full disk apt hangs and
+/// does not fail.
 const LISTS_BYTES: u64 = 100_000_000;
 
 /// Unpacking speed in packed bytes per second, from xz on a slow core; used for the forecast only.
 const UNPACK_BYTES_PER_S: f64 = 10e6;
 
-/// Download speed for the forecast where apt reports none.
+/// Download speed for the forecast if apt reports none.
 const UNKNOWN_BYTES_PER_S: f64 = 5e6;
 
-/// The contents of `cache`. Sets it up first where that is still to be done.
+/// The contents of `cache`. Sets it up if needed.
 pub(crate) fn provide(cache: &Path) -> Result<Installed> {
     if !cache.join(installed::FILE_NAME).exists() {
         eprintln!("no setup in {} yet: fetching the lab's parts, once", cache.display());
@@ -86,12 +86,12 @@ pub(crate) fn provide(cache: &Path) -> Result<Installed> {
     Ok(Installed::load(cache)?)
 }
 
-/// What is kept of the kernel's sources, fetched where it is not there yet.
+/// The kept part of the kernel's sources. Fetches it if needed.
 pub(crate) fn kernel_sources() -> Result<witness::Sources> {
     witness::provide(&installed::cache_folder(|name| std::env::var(name).ok())?)
 }
 
-/// All of `./x setup`.
+/// `./x setup`.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let cache = installed::cache_folder(|name| std::env::var(name).ok())?;
     if arguments.record_tested {
@@ -140,7 +140,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     report(&Installed::load(&cache)?, &cache)
 }
 
-/// One setup at a time in one cache; released when the file is closed, even by a kill.
+/// Locks the cache, so that one setup runs at a time. Closing the file, even by a kill, releases
+/// the lock.
 fn lock(cache: &Path) -> Result<File> {
     let path = cache.join("setup.lock");
     let file = File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
@@ -158,7 +159,7 @@ fn private_root(cache: &Path) -> Result<PrivateRoot> {
     PrivateRoot::create(&cache.join("apt"), &sources)
 }
 
-/// Says what will be fetched, how much and roughly how long. Returns what is not here yet.
+/// Prints the packages to fetch, their size and a forecast of the time. Returns the missing ones.
 fn announce<'plan>(
     plan: &'plan Plan,
     archives: &Path,
@@ -228,7 +229,7 @@ fn unpack_all(plan: &Plan, archives: &Path, cache: &Path) -> Result<Vec<PathBuf>
     Ok(trees)
 }
 
-/// Bytes that fetching and unpacking will take.
+/// Disk space for fetching and unpacking, bytes.
 fn space_needed(plan: &Plan, missing: &[&Download], cache: &Path) -> u64 {
     let fetched: u64 = missing.iter().map(|download| download.bytes).sum();
     let pending = plan.groups.iter().filter(|group| !cache.join(group.folder()).exists());
@@ -251,7 +252,7 @@ fn check_space(needed: u64, cache: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the package files, which are unpacked now, and trees of earlier setups.
+/// Removes the package files, which are unpacked, and trees of earlier setups.
 fn tidy_up(apt: &PrivateRoot, trees: &[PathBuf], cache: &Path) -> Result<()> {
     fs::remove_dir_all(apt.archives()).context("cannot remove the package files")?;
     for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
@@ -266,7 +267,7 @@ fn tidy_up(apt: &PrivateRoot, trees: &[PathBuf], cache: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What there is, and how it differs from what was tested.
+/// Prints the installed parts, and how they differ from the tested ones.
 fn report(installed: &Installed, cache: &Path) -> Result<()> {
     let (qemu, kernel) = (&installed.host.qemu_version, &installed.kernel.release);
     let programs = installed.guest.programs.len();

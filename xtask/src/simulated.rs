@@ -47,11 +47,11 @@ enum Page {
     Speed,
 }
 
-/// Trials with a smaller change on both sides say nothing about the model: percent.
+/// Percent. A trial whose predicted and measured changes are both smaller does not test the model.
 const TRIVIAL: f64 = 2.0;
 /// Ends of the scatter plot's axes, percent.
 const RANGE: [f64; 2] = [-100.0, 200.0];
-/// Clock ticks in a second in files of `/proc`, on every architecture that Linux has.
+/// Clock ticks per second in files of `/proc`, on every architecture.
 const TICKS_PER_S: f64 = 100.0;
 
 /// Runs the comparisons and writes the pages.
@@ -91,14 +91,15 @@ fn build() -> Result<()> {
     Ok(())
 }
 
-/// What the simulator said, and the CPU time that it took.
+/// The simulator's output and its CPU time.
 struct Ran<T> {
     found: T,
-    /// Seconds, of all cores together.
+    /// CPU seconds of all cores together.
     cpu_s: f64,
 }
 
-/// Runs the simulator for its JSON. A swarm that broke a rule ends with 1 and has said so.
+/// Runs the simulator and reads its JSON. Exit status 1 of a swarm means a broken rule, which the
+/// JSON has.
 fn simulate<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Ran<T>> {
     let program = target_folder().join("release/rondpoint-sim");
     let before = cpu_s_of_children()?;
@@ -116,7 +117,7 @@ fn simulate<T: for<'a> Deserialize<'a>>(arguments: &[&str]) -> Result<Ran<T>> {
     Ok(Ran { found: serde_json::from_slice(&output.stdout)?, cpu_s })
 }
 
-/// CPU time of all children that have ended, seconds.
+/// CPU seconds of all ended children.
 fn cpu_s_of_children() -> Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
     // proc(5): fields 16 and 17 in user and kernel mode; the third follows the program's name.
@@ -137,8 +138,8 @@ fn write(name: &str, experiment: &Value) -> Result<()> {
         .with_context(|| path.display().to_string())
 }
 
-/// Takes over the findings of the page before where the experiment makes none: people wrote them.
-/// Gives how many.
+/// Copies the findings of the existing page, which people write, into an experiment without
+/// findings. Returns their number.
 fn keep_findings(experiment: &mut Value, before: Option<&str>) -> usize {
     let before: Option<Value> = before.and_then(|text| serde_json::from_str(text).ok());
     let written = before.as_ref().and_then(|page| page["findings"].as_array());
@@ -151,17 +152,17 @@ fn keep_findings(experiment: &mut Value, before: Option<&str>) -> usize {
     }
 }
 
-/// What the pages are of.
+/// The commit of the pages.
 fn head() -> Result<String> {
     commit().context("no commit of git here, which a page of results has to name")
 }
 
-/// The first words of what is told of a goal.
+/// First words of a sentence about a goal.
 fn verdict(met: bool) -> &'static str {
     if met { "Goal met" } else { "Goal missed" }
 }
 
-/// What the simulator says of predictions, as far as it is published.
+/// The published part of the simulator's report on predictions.
 #[derive(Deserialize)]
 struct Predictions {
     classes: Vec<Class>,
@@ -228,7 +229,7 @@ fn predicted(found: &Predictions, cases: u64, commit: &str) -> Value {
     })
 }
 
-/// What the simulator says of policies, as far as it is published.
+/// The published part of the simulator's report on policies.
 #[derive(Deserialize)]
 struct Judgement {
     scenes: Vec<Contender>,
@@ -255,7 +256,7 @@ struct Contender {
     slower: f64,
 }
 
-/// Losses that are named.
+/// Largest number of losses that a page names.
 const NAMED: usize = 15;
 
 fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {

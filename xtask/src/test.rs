@@ -38,7 +38,7 @@ impl Arguments {
     }
 }
 
-/// Counts of checks. A test is one; so is a stage that has no tests inside.
+/// Counts of checks. A test is one check; a stage without tests is one check too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: u64,
@@ -59,7 +59,7 @@ impl Tally {
 /// A stage: its name and its checks.
 type Stage = (&'static str, fn() -> Result<Tally>);
 
-/// Code that only `./x dist` builds is linted and tested too.
+/// Features of code that only `./x dist` builds, to lint and test it too.
 const FEATURES: [&str; 2] = ["--features", "rondpoint/manual"];
 
 /// The stages that need nothing but this repository and cargo.
@@ -145,7 +145,7 @@ fn cargo(arguments: &[&str]) -> Result<Tally> {
     Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
 }
 
-/// Every line of the product's event tables; the program prints what differs, and the counts.
+/// Checks every line of the product's event tables. The program prints differences and counts.
 fn event_tables() -> Result<Tally> {
     let lists = setup::kernel_sources()?.lists();
     let mut command = cargo::command();
@@ -154,10 +154,10 @@ fn event_tables() -> Result<Tally> {
     Ok(Tally::one(status.success()))
 }
 
-/// Packets that both decoders read in a stage.
+/// Number of packets that both decoders read in a stage.
 const SPE_PACKETS: &str = "1000000";
 
-/// Generated packets through both decoders; the program prints where they differ, and the counts.
+/// Reads generated packets with both decoders. The program prints differences and counts.
 fn spe_packets() -> Result<Tally> {
     let sources = setup::kernel_sources()?;
     let folder = lab::target_folder().join("witness");
@@ -174,7 +174,7 @@ fn spe_packets() -> Result<Tally> {
     Ok(Tally::one(status.context("cargo: cannot run")?.success()))
 }
 
-/// Unit, integration and documentation tests of all crates: shows failures, counts all.
+/// Runs the unit, integration and documentation tests of all crates. Shows failures, counts all.
 fn workspace_tests() -> Result<Tally> {
     let arguments = [&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat();
     // Shows the progress of the build. The command below counts its errors.
@@ -193,7 +193,7 @@ fn workspace_tests() -> Result<Tally> {
     }
     let status = child.wait().context("cargo test: cannot wait for it")?;
     if !status.success() && tally.failed == 0 {
-        // It did not compile, or a test program was killed before it could count.
+        // The code did not compile, or a test program was killed before it printed counts.
         tally.failed = 1;
     }
     Ok(tally)

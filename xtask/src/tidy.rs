@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 
 /// A file of the repository.
 pub(crate) struct SourceFile {
-    /// From the repository's root, with `/`.
+    /// Path from the repository's root, with `/`.
     path: String,
     text: String,
 }
@@ -46,7 +46,7 @@ impl SourceFile {
     }
 }
 
-/// Something that the repository must not have: file, line, rule.
+/// A violation of a rule, as text with file and line.
 pub(crate) type Complaint = String;
 
 /// One rule: every complaint about all files.
@@ -96,7 +96,8 @@ fn complaints(files: &[SourceFile]) -> Vec<Complaint> {
 
 /// The repository's root: the folder above this crate.
 pub(crate) fn root() -> PathBuf {
-    // As cargo says when it runs this program: clones that share a target folder share the program.
+    // Cargo sets this variable when it runs the program. The built-in value may be another clone's,
+    // because clones that share a target folder share the program.
     let built_in = || env!("CARGO_MANIFEST_DIR").into();
     let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in);
     Path::new(&own).parent().expect("xtask lies in the repository").to_owned()
@@ -115,7 +116,7 @@ fn repository() -> Result<Vec<SourceFile>> {
             let path = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             let kind = entry.file_type()?;
-            // In a work tree of its own `.git` is a file that names a folder.
+            // In a linked work tree `.git` is a file.
             if matches!(name.as_str(), "target" | ".git" | ".cache") {
                 continue;
             }

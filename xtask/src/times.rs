@@ -35,34 +35,34 @@ pub(crate) struct Arguments {
 
 /// Version of the file's format.
 const FORMAT: u32 = 1;
-/// Seconds since 1970 at which the script `x` began to build this program. Unset where the program
-/// was there.
+/// Variable with the seconds since 1970 at which the script `x` began to build this program. Unset
+/// if the program was already built.
 const BEGAN: &str = "RONDPOINT_X_BEGAN";
 
-/// The file of `--times`, where one was asked for.
+/// The file of `--times`, if the user names one.
 pub(crate) struct Times {
     path: Option<PathBuf>,
     started: Instant,
-    /// Time that the build of this program took before.
+    /// Duration of this program's own build, which came before.
     before: Duration,
 }
 
 impl Times {
-    /// For commands that keep no times.
+    /// No file, for commands that keep no times.
     pub(crate) fn none() -> Self {
         Self { path: None, started: Instant::now(), before: Duration::ZERO }
     }
 
-    /// Begins the file, of which nothing may be there.
+    /// Creates the file with its first line.
     ///
     /// # Errors
-    /// There is such a file already, or it cannot be written.
+    /// The file exists, or it cannot be written.
     pub(crate) fn begin(path: Option<&Path>, command: &str) -> Result<Self> {
         let began = env::var(BEGAN).ok().and_then(|text| text.parse().ok());
         Self::begin_after(path, command, began)
     }
 
-    /// The same where the build of this program began at this second since 1970.
+    /// As [`Self::begin`]. `began`: second since 1970 at which the build of this program began.
     fn begin_after(path: Option<&Path>, command: &str, began: Option<u64>) -> Result<Self> {
         let Some(path) = path else { return Ok(Self::none()) };
         if path.exists() {
@@ -83,7 +83,7 @@ impl Times {
         self.path.as_deref()
     }
 
-    /// Does a stage and adds its time, also where it fails.
+    /// Runs a stage and adds its time, also if it fails.
     pub(crate) fn stage<T>(&self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let started = Instant::now();
         let result = work();
@@ -164,7 +164,7 @@ fn name_of(command: &str) -> String {
     format!("stages-{}", words.join("-"))
 }
 
-/// A whole file.
+/// A complete file of times.
 #[derive(Debug)]
 struct Log {
     command: String,
@@ -172,7 +172,7 @@ struct Log {
     date: String,
     user: String,
     host: String,
-    /// In the order in which they ended.
+    /// `(name, seconds)` in the order in which the stages ended.
     stages: Vec<(String, f64)>,
     seconds: f64,
     succeeded: bool,
@@ -180,7 +180,7 @@ struct Log {
 
 impl Log {
     /// # Errors
-    /// A line is not understood, or the file is not the whole of a fresh clone's.
+    /// A line is not valid, or the file is not a complete one of a fresh clone.
     fn parse(text: &str) -> Result<Self> {
         let read = |(index, line): (usize, &str)| {
             serde_json::from_str(line).with_context(|| format!("line {}", index + 1))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// Pause between two looks.
+/// Pause between two calls of `look`.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The output of `command`; calls `look` a few times a second until it ends.

@@ -11,16 +11,16 @@ use object::{Architecture, Object as _, ObjectKind, ObjectSection as _};
 
 use super::Target;
 
-/// What the program must do in a bare folder: arguments, and what its output begins with.
+/// `(arguments, beginning of the output)` of calls that must work in a bare folder.
 const TRIALS: [(&[&str], &str); 3] =
     [(&["--version"], "rondpoint "), (&["doctor", "--json"], "{"), (&["topology", "--json"], "{")];
 
-/// The program's file becomes the only one in a file system of its own, beside the kernel's two.
-/// Debian keeps `chroot` where an ordinary user's PATH does not look.
+/// Shell command that runs the program with only its own file, `/proc` and `/sys`. Debian keeps
+/// `chroot` in a folder that is not on an ordinary user's PATH.
 const BARE: &str = "PATH=$PATH:/usr/sbin:/sbin && mount --rbind /proc $0/proc \
     && mount --rbind /sys $0/sys && exec chroot $0 \"$@\"";
 
-/// Checks the file; the lines say what was found. The error says what is wrong with it.
+/// Checks the file. Returns one line per finding; the error names the first fault.
 pub(super) fn test(file: &Path, target: &Target) -> Result<Vec<String>> {
     let bytes = fs::read(file).with_context(|| format!("{}: cannot read", file.display()))?;
     let mut found = vec![check(&bytes, target.architecture)?];
@@ -43,7 +43,7 @@ pub(super) fn test(file: &Path, target: &Target) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The file as its header says.
+/// Checks the header of the file: architecture and static linking. Returns a line about it.
 fn check(bytes: &[u8], architecture: Architecture) -> Result<String> {
     let elf = object::File::parse(bytes).context("not an ELF file")?;
     if elf.architecture() != architecture {
@@ -63,8 +63,8 @@ fn check(bytes: &[u8], architecture: Architecture) -> Result<String> {
     Ok(format!("static {architecture:?}, no interpreter, {} KiB", bytes.len() >> 10))
 }
 
-/// Runs the program: another architecture's through an emulator, ours as the only file there is.
-/// The version must name the target.
+/// Runs the program once: for another architecture through an emulator, for this one in a root of
+/// its own. The version must name the target.
 fn trial(
     file: &Path,
     runner: Option<&str>,
@@ -88,12 +88,12 @@ fn trial(
     Ok(format!("rondpoint {line}: works, {how}"))
 }
 
-/// Runs the program in a root of its own where the kernel lets this user make one, else in an empty
-/// folder.
+/// Runs the program in a root of its own if this user may make one, else in an empty folder.
+/// Returns the output and a name of the place.
 fn bare(file: &Path, arguments: &[&str]) -> Result<(Output, &'static str)> {
     let root = env::temp_dir().join(format!("rondpoint-dist-{}", std::process::id()));
     let result = in_root(&root, file, arguments);
-    // What could not be removed is an empty folder or two in the place for such things.
+    // If removing fails, an empty folder or two stay in the folder for temporary files.
     let _ = fs::remove_dir_all(&root);
     result
 }
@@ -118,7 +118,7 @@ fn in_root(root: &Path, file: &Path, arguments: &[&str]) -> Result<(Output, &'st
     Ok((output(&mut command)?, "alone in a file system"))
 }
 
-/// With nothing of this user's environment but where programs are.
+/// Runs a command without this user's environment, except `PATH`.
 fn output(command: &mut Command) -> Result<Output> {
     let path = env::var_os("PATH").unwrap_or_default();
     let command = command.env_clear().env("PATH", path);

@@ -15,13 +15,13 @@ use crate::setup::linux::{self, Tools};
 use crate::setup::probe;
 use crate::watched::watched;
 
-/// The compiler: the one that Debian's kernel of this release is built with.
+/// The compiler of Debian's kernel of this release.
 const COMPILER: &str = "x86_64-linux-gnu-gcc-12";
 
-/// Lines that make prints for a build from nothing; for the forecast only.
+/// Number of lines that make prints for a full build (measured); for the forecast only.
 const LINES: u64 = 1600;
 
-/// Names that would otherwise be this machine's and this moment's.
+/// Variables that replace the builder's name, host and time, for a reproducible kernel.
 const NAMES: [&str; 4] = [
     "KBUILD_BUILD_TIMESTAMP=@0",
     "KBUILD_BUILD_USER=rondpoint",
@@ -37,7 +37,7 @@ struct Tree<'a> {
     config: PathBuf,
 }
 
-/// The kernel of the present series and configuration, built where it is not there yet.
+/// The kernel of the present series and configuration. Builds it if needed.
 pub(super) fn provide(cache: &Path, installed: &Installed, force: bool) -> Result<Kernel> {
     if !force && let Some(kernel) = found(cache)? {
         eprintln!("nothing to do: series and configuration are as built");
@@ -63,7 +63,7 @@ pub(super) fn provide(cache: &Path, installed: &Installed, force: bool) -> Resul
     Ok(own.kernel)
 }
 
-/// The kernel, where it has been built of the present series and configuration.
+/// The kernel of the present series and configuration, if it is built.
 pub(super) fn found(cache: &Path) -> Result<Option<Kernel>> {
     let wanted = digest(&Series::load()?)?;
     let built = OwnKernel::load(cache, NAME).filter(|own| own.content == wanted);
@@ -75,7 +75,7 @@ pub(super) fn source_of(kernel: &Kernel) -> PathBuf {
     kernel.headers.with_file_name("source")
 }
 
-/// Stands for everything of ours that goes into the build.
+/// Digest of the series, the configuration and the compiler's name.
 fn digest(series: &Series) -> Result<String> {
     let path = folder().join("config/lab.config");
     let config =
@@ -97,8 +97,8 @@ impl Tree<'_> {
         self.folder.join("build")
     }
 
-    /// Brings the sources to the state of the series. Files whose content stays keep their time, so
-    /// that make compiles nothing in vain.
+    /// Applies the series to the sources. Files with unchanged content keep their times, so that
+    /// make does not compile them again.
     fn install(&self, series: &Series) -> Result<()> {
         let (source, originals) = (self.source(), self.folder.join("originals"));
         for file in series.changed() {
@@ -156,7 +156,7 @@ impl Tree<'_> {
         command
     }
 
-    /// Makes the configuration, and says which wish Kconfig refused.
+    /// Makes the configuration. The error names the options that Kconfig refused.
     fn configure(&self) -> Result<()> {
         let build = self.build();
         fs::create_dir_all(&build)
@@ -192,7 +192,7 @@ impl Tree<'_> {
         let errors = self.folder.join("make.errors");
         let mut make = self.make();
         make.args([&format!("-j{jobs}"), "bzImage", "modules"]);
-        // Make's own output goes to files: its lines are counted while it runs.
+        // The output of make goes to files, whose lines are counted while it runs.
         let words = std::iter::once(make.get_program()).chain(make.get_args());
         let mut shell = Command::new("sh");
         shell.arg("-c").arg("out=$0 err=$1; shift; exec \"$@\" >\"$out\" 2>\"$err\"");

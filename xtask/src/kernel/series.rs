@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Files of the sources that checking needs, beside those that the patches change.
+/// Files of the kernel's sources that checkpatch needs.
 const CHECKPATCH: [&str; 3] =
     ["scripts/checkpatch.pl", "scripts/spelling.txt", "scripts/const_structs.checkpatch"];
 
-/// What checkpatch may not ask of this series. A sign-off is a person's word: the person who
-/// submits the series adds it. The files have no maintainers in Linux.
+/// Complaints of checkpatch that do not apply. The submitter of the series adds the sign-offs. The
+/// new files have no maintainers in Linux.
 const IGNORED: &str = "FILE_PATH_CHANGES,MISSING_SIGN_OFF,NO_AUTHOR_SIGN_OFF";
 
 /// One patch.
@@ -53,7 +53,7 @@ impl Series {
         Ok(Self { patches: patches.collect::<Result<_>>()? })
     }
 
-    /// How many patches there are.
+    /// Number of patches.
     pub(crate) fn len(&self) -> usize {
         self.patches.len()
     }
@@ -69,7 +69,7 @@ impl Series {
         lines.filter_map(|line| line.strip_prefix("+++ b/")).collect()
     }
 
-    /// The files that must be there before: those that it changes and does not bring itself.
+    /// The files that the series changes and does not create.
     pub(crate) fn changed(&self) -> BTreeSet<&str> {
         let mut brought = BTreeSet::new();
         let mut changed = BTreeSet::new();
@@ -121,7 +121,8 @@ impl Series {
             command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().context("patch: cannot run")?;
             let mut input = child.stdin.take().context("patch: has no input")?;
-            // A patch that is refused early closes its input; its message says why.
+            // A patch that is refused early closes its input, so this error is expected then. The
+            // command's message gives the reason.
             let _ = input.write_all(patch.text.as_bytes());
             drop(input);
             let output = child.wait_with_output().context("patch: cannot wait for it")?;
@@ -136,8 +137,7 @@ impl Series {
         Ok(())
     }
 
-    /// What checkpatch of the sources in `tree` says of each patch; `None` where it has nothing to
-    /// say.
+    /// The complaints about each patch by the checkpatch of the sources in `tree`; `None` for none.
     pub(crate) fn complaints(
         &self,
         tree: &Path,

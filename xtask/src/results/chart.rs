@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::data::{Cell, Experiment};
 use super::scatter;
 
-/// Pixels.
+/// Sizes of the chart, pixels.
 const WIDTH: f64 = 760.0;
 const NAMES: f64 = 250.0;
 const VALUES: f64 = 60.0;
@@ -16,7 +16,7 @@ const BAR: f64 = 16.0;
 const HEAD: f64 = 44.0;
 const FOOT: f64 = 30.0;
 
-/// Letters of a name that fit.
+/// Most letters of a row's name that fit.
 const NAME_LETTERS: usize = 36;
 
 pub(super) fn svg(experiment: &Experiment) -> String {

@@ -12,40 +12,40 @@ const FORMAT: u32 = 1;
 pub(super) struct Experiment {
     format: u32,
     pub(super) title: String,
-    /// What was tried, in sentences.
+    /// Description of the experiment, in sentences.
     pub(super) about: String,
     pub(super) kind: Kind,
     pub(super) machine: String,
-    /// How many times each was run, each with another seed.
+    /// Number of runs of each row, each with another seed.
     pub(super) seeds: u32,
-    /// What was built.
+    /// Commit that was built.
     pub(super) commit: String,
-    /// What gives the numbers again.
+    /// Commands that reproduce the numbers.
     pub(super) commands: Vec<String>,
-    /// A value of the first column that means "no change": a line in the chart.
+    /// Value of the first column that means "no change". The chart has a line there.
     pub(super) reference: Option<f64>,
-    /// The first one is drawn.
+    /// Titles of the columns. The chart shows the first column.
     pub(super) columns: Vec<String>,
     pub(super) rows: Vec<Row>,
-    /// Digits behind the point.
+    /// Digits after the decimal point.
     #[serde(default = "two")]
     pub(super) digits: usize,
-    /// What was learnt, in sentences.
+    /// Findings, in sentences.
     #[serde(default)]
     pub(super) findings: Vec<String>,
-    /// Drawn in place of the first column.
+    /// Scatter plot that the chart shows instead of the first column.
     #[serde(default)]
     pub(super) scatter: Option<Scatter>,
 }
 
-/// One number against another.
+/// A scatter plot of one number against another.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scatter {
-    /// What goes to the right and what goes up.
+    /// Titles of the horizontal and the vertical axis.
     pub(super) x: String,
     pub(super) y: String,
-    /// Ends of both axes; beyond them a point lies on the edge.
+    /// Ends of both axes. Points beyond them are drawn on the edge.
     pub(super) range: [f64; 2],
     pub(super) points: Vec<Point>,
 }
@@ -62,7 +62,7 @@ fn two() -> usize {
     2
 }
 
-/// Where numbers come from.
+/// Kind of the machine that the numbers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -70,8 +70,8 @@ pub(super) enum Kind {
     Simulated,
     /// A real kernel and real programs on modelled hardware.
     Emulated,
-    /// A real kernel in a virtual machine with one memory node: what holds there holds of Rondpoint
-    /// itself, not of any placement.
+    /// A real kernel in a virtual machine with one memory node. Its numbers are about Rondpoint
+    /// itself, not about placements.
     Host,
     /// A real machine.
     Metal,
@@ -93,11 +93,11 @@ impl Kind {
 #[serde(deny_unknown_fields)]
 pub(super) struct Row {
     pub(super) name: String,
-    /// By column.
+    /// Cells by column.
     pub(super) cells: Vec<Option<Cell>>,
 }
 
-/// What was measured, or why nothing was.
+/// A measurement, or the reason for its absence.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Cell {
@@ -106,7 +106,7 @@ pub(super) enum Cell {
     Text(String),
 }
 
-/// Of several seeds.
+/// Median and range over several seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Range {
@@ -137,10 +137,10 @@ impl Cell {
 }
 
 impl Experiment {
-    /// Reads and checks.
+    /// Reads and checks an experiment's JSON.
     ///
     /// # Errors
-    /// What is missing or cannot be, with the name of the row.
+    /// A field is missing or not valid. The error names the row.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let found: Self = serde_json::from_str(text)?;
         ensure!(found.format == FORMAT, "format {}, expected {FORMAT}", found.format);

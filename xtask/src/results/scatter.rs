@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use super::chart::escaped;
 use super::data::{Experiment, Scatter};
 
-/// Pixels.
+/// Sizes of the plot, pixels.
 const SIDE: f64 = 420.0;
 const LEFT: f64 = 60.0;
 const HEAD: f64 = 44.0;
@@ -15,7 +15,7 @@ const FOOT: f64 = 44.0;
 const LEGEND: f64 = 280.0;
 const LINE: f64 = 18.0;
 
-/// One for each series; a dozen are told apart.
+/// Colours of the series, in order.
 const COLOURS: [&str; 8] =
     ["#2a7fb8", "#d9822b", "#4a9a4a", "#b5484a", "#8a63b8", "#7a6a58", "#c76aa5", "#888888"];
 
@@ -29,7 +29,7 @@ pub(super) fn svg(experiment: &Experiment, scatter: &Scatter) -> String {
         escaped(&format!("{} over {} ({})", scatter.y, scatter.x, experiment.kind.name())),
     );
     let [low, high] = scatter.range;
-    // Beyond the range a point lies on its edge.
+    // Points beyond the range are drawn on its edge.
     let part = |value: f64| (value.clamp(low, high) - low) / (high - low);
     let x = |value: f64| LEFT + SIDE * part(value);
     let y = |value: f64| HEAD + SIDE * (1.0 - part(value));
@@ -65,7 +65,7 @@ pub(super) fn svg(experiment: &Experiment, scatter: &Scatter) -> String {
     svg + "</svg>\n"
 }
 
-/// The frame, zero on both axes, the line where both are alike, and the ends of the range.
+/// Draws the frame, zero on both axes, the diagonal of equal values, and the ends of the range.
 fn put_axes(
     svg: &mut String,
     scatter: &Scatter,

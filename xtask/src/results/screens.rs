@@ -21,14 +21,14 @@ const MARK_END: &str = " -->";
 #[serde(deny_unknown_fields)]
 pub(super) struct Screen {
     format: u32,
-    /// Where it ran; `None` of a command that only reads files of this repository: a test of
-    /// `crates/rondpoint` runs it again.
+    /// Kind of machine on which it ran. `None` for a command that only reads files of this
+    /// repository, which a test of `crates/rondpoint` runs again.
     kind: Option<Kind>,
     machine: Option<String>,
     commit: Option<String>,
-    /// As it was typed.
+    /// The command as typed.
     command: String,
-    /// Line by line.
+    /// Lines of the output.
     output: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Screen {
         Ok(found)
     }
 
-    /// The block of code with the command and its output, and below it where that was.
+    /// The code block with the command and its output, and a line with the kind of machine.
     fn block(&self) -> String {
         let Self { kind, machine, command, output, .. } = self;
         let origin = kind
@@ -54,10 +54,10 @@ impl Screen {
     }
 }
 
-/// A document with its screens.
+/// The document with the current text of its screens.
 ///
 /// # Errors
-/// A screen without its JSON, or without a block behind its mark.
+/// A screen has no JSON, or no code block follows its mark.
 pub(super) fn filled(document: &str, screens: &BTreeMap<String, Screen>) -> Result<String> {
     if !document.contains(MARK) {
         return Ok(document.to_string());

@@ -28,9 +28,9 @@ pub(crate) struct Download {
     pub(crate) version: String,
     /// The file's name in the archives folder.
     pub(crate) file: String,
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) bytes: u64,
-    /// As the signed package list says; apt checks it.
+    /// Digest from the signed package list; apt checks it.
     pub(crate) sha256: String,
 }
 
@@ -51,13 +51,12 @@ impl PrivateRoot {
         Ok(root)
     }
 
-    /// Where the package files are kept until they are unpacked.
+    /// Folder of the package files until they are unpacked.
     pub(crate) fn archives(&self) -> PathBuf {
         self.folder.join("archives")
     }
 
-    /// Fetches the package lists. Returns the speed that apt saw, in bytes per second, where it
-    /// says one.
+    /// Fetches the package lists. Returns the speed in bytes per second, if apt prints one.
     pub(crate) fn update(&self) -> Result<Option<f64>> {
         let mut command = self.command("apt-get");
         command.args(["-q", "update"]);
@@ -67,7 +66,7 @@ impl PrivateRoot {
         progress.finish();
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        // apt exits with 0 and keeps old lists when the network is away; the warning tells.
+        // Without a network apt exits with 0, keeps old lists and prints a warning.
         let unreachable =
             errors.lines().find(|line| line.contains("Failed to fetch") || line.starts_with("E:"));
         if !output.status.success() || unreachable.is_some() {
@@ -79,8 +78,8 @@ impl PrivateRoot {
         Ok(text.lines().find_map(speed))
     }
 
-    /// The packages that `packages` need, themselves included, on a machine that has nothing.
-    /// `release` is preferred where given (`-t`).
+    /// The packages with all their dependencies, as for a machine without any package. `release`:
+    /// release to prefer (`-t`).
     pub(crate) fn closure(
         &self,
         release: Option<&str>,
@@ -96,7 +95,7 @@ impl PrivateRoot {
         parse_downloads(&captured(command)?)
     }
 
-    /// Just `packages`, without what they depend on.
+    /// The packages without their dependencies.
     pub(crate) fn alone(&self, packages: &[String]) -> Result<Vec<Download>> {
         let mut command = self.command("apt-get");
         command
@@ -153,7 +152,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("{}: cannot write", path.display()))
 }
 
-/// apt's settings. `#clear` removes the user's hooks, which could act on the real system.
+/// Settings of apt. `#clear` removes the user's hooks, which could act on the real system.
 fn configuration(folder: &Path) -> String {
     let folder = folder.display();
     format!(
@@ -174,7 +173,7 @@ fn configuration(folder: &Path) -> String {
     )
 }
 
-/// Bytes in the files beneath `folder`. Files that go away meanwhile count as empty.
+/// Bytes in the files beneath `folder`. Files that vanish meanwhile count as empty.
 fn size(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {

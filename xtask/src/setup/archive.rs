@@ -18,8 +18,8 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Fetches the package. `name` begins the name of the tree that it is unpacked into,
-    /// `unpacked_bytes` is the tree's size, and `purpose` is told the user.
+    /// Fetches the package. `name`: prefix of the name of its tree. `unpacked_bytes`: size of the
+    /// tree. `purpose`: reason to show the user.
     pub(super) fn fetch(
         cache: &Path,
         name: &'static str,
@@ -57,8 +57,8 @@ impl Archive {
         cache.join(self.group.folder())
     }
 
-    /// Unpacks the members that match one of `patterns`, or all where there is none, into `folder`.
-    /// Neither has the archive's own top folder.
+    /// Unpacks the members that match one of `patterns` into `folder`; all members without a
+    /// pattern. The archive's top folder is left out of patterns and results.
     pub(super) fn unpack(&self, folder: &Path, patterns: &[String]) -> Result<()> {
         fs::create_dir_all(folder)
             .with_context(|| format!("{}: cannot create", folder.display()))?;
@@ -95,8 +95,8 @@ impl Archive {
     }
 }
 
-/// The program xz out of Debian's package, for machines without it. Its library is there: dpkg
-/// needs it.
+/// The program xz from Debian's package, for machines without it. Its library is always installed,
+/// because dpkg needs it.
 fn fetched_xz(apt: &PrivateRoot, cache: &Path) -> Result<PathBuf> {
     let downloads = apt.alone(&["xz-utils".to_owned()])?;
     let group = Group { name: "xz", downloads };

@@ -9,9 +9,9 @@ use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::{Dyn as _, ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 
-/// What the plugin looks up in QEMU when it starts. These are its plugin interface (version 4), and
-/// internals for the clock, the round-robin vCPU loop and interrupts. A test compares this with the
-/// plugin's own table.
+/// Symbols that the lab's plugin looks up in QEMU when it starts. They are the plugin interface
+/// (version 4), and internals for the clock, the round-robin vCPU loop and interrupts. A test
+/// compares this with the plugin's own table.
 const SYMBOLS: [&str; 30] = [
     "async_run_on_cpu",
     "cpu_exit",

@@ -11,16 +11,16 @@ use super::plan::Group;
 use super::{LISTS_BYTES, UNPACKED_PER_PACKED, check_space, lock, megabytes, sources};
 use super::{system, unpack};
 
-/// Debian's releases, the oldest kernel first. The lab's own, 6.12, stands between the last two.
+/// Debian's releases, the oldest kernel first. The lab's own kernel, 6.12, is between the last two.
 pub(crate) const RELEASES: [&str; 3] = ["bullseye", "bookworm", "sid"];
 
 /// The package that depends on each release's kernel.
 const META: &str = "linux-image-amd64";
 
-/// Where the images are in the cache.
+/// Folder of the images in the cache.
 const FOLDER: &str = "kernels";
 
-/// The images, ascending, fetched where they are not there yet; with `refresh` anew.
+/// The images, ascending by release. Fetches missing ones; with `refresh`, fetches all.
 pub(crate) fn provide(cache: &Path, refresh: bool) -> Result<Vec<PathBuf>> {
     RELEASES.iter().map(|release| provide_one(cache, release, refresh)).collect()
 }
@@ -65,8 +65,8 @@ fn keep((from, kernel): &(PathBuf, String), folder: &Path) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Whether a package holds a kernel: of the package `linux-image-…` newer releases have split off
-/// `linux-binary-…`. Both names go on with a version.
+/// Whether a package holds a kernel: `linux-image-…`, or in newer releases `linux-binary-…`. Both
+/// names continue with a version.
 fn has_image(download: &Download) -> bool {
     let of = |head| download.name.strip_prefix(head);
     let rest = of("linux-image-").or_else(|| of("linux-binary-"));
@@ -79,8 +79,7 @@ fn image_in(folder: &Path) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// The image in a tree of packages, and what `uname -r` says of it: beneath `boot`, or beside the
-/// modules.
+/// The image in a tree of packages, beneath `boot` or beside the modules, and its `uname -r`.
 fn image_beneath(tree: &Path) -> Option<(PathBuf, String)> {
     let boot = tree.join("boot");
     if let Some(image) = image_in(&boot) {

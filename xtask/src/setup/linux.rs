@@ -10,7 +10,7 @@ use super::archive::Archive;
 use super::plan::Group;
 use super::{LISTS_BYTES, check_space, lock, private_root, system, unpack};
 
-/// Unpacked size of the sources and of what is built of them, rounded up.
+/// Size of the unpacked sources with their build, rounded up.
 const UNPACKED_BYTES: u64 = 2_500_000_000;
 
 /// Packages with the tools. `make`, the compiler and libelf come with the lab's own setup.
@@ -27,7 +27,7 @@ const TOOLS: [&str; 10] = [
     "perl-modules-5.36",
 ];
 
-/// How the names of the two trees begin.
+/// Prefix of the name of the tree of sources, and of that of the tools.
 const SOURCES_NAME: &str = "linux";
 const TOOLS_NAME: &str = "build";
 
@@ -37,7 +37,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Adds the tools to what a command finds. `own` is the environment of the lab's setup.
+    /// Adds the tools to a command's environment. `own`: environment of the lab's setup.
     pub(crate) fn equip<'a>(
         &self,
         command: &'a mut Command,
@@ -63,18 +63,18 @@ impl Tools {
             .env_remove("MAKEFLAGS")
     }
 
-    /// Where the tools' headers are.
+    /// Folder of the tools' headers.
     pub(crate) fn headers(&self) -> PathBuf {
         self.tree.join("usr/include")
     }
 
-    /// Where libelf is to be found by the linker, under the name that it looks for.
+    /// Folder in which the linker finds libelf, under the name that it looks for.
     pub(crate) fn linked_libraries(&self) -> PathBuf {
         self.tree.join("linked")
     }
 }
 
-/// The tools, fetched where they are not there yet.
+/// The tools. Fetches them if needed.
 pub(crate) fn tools(cache: &Path, libraries: &[PathBuf]) -> Result<Tools> {
     system::check_cache(cache)?;
     let _lock = lock(cache)?;
@@ -90,7 +90,7 @@ pub(crate) fn tools(cache: &Path, libraries: &[PathBuf]) -> Result<Tools> {
     eprintln!("fetching {} packages to build a kernel with", group.downloads.len());
     apt.fetch(&group.downloads.iter().collect::<Vec<_>>())?;
     let tree = unpack::unpack(&group, &apt.archives(), cache, &mut |_| ())?;
-    // The package's own link leads to a library that belongs to another package.
+    // The link in the package leads to a library of another package.
     let library = libraries
         .iter()
         .map(|folder| folder.join("libelf.so.1"))
@@ -105,7 +105,7 @@ pub(crate) fn tools(cache: &Path, libraries: &[PathBuf]) -> Result<Tools> {
     Ok(Tools { tree })
 }
 
-/// The folder with the whole sources in `source`, fetched where they are not there yet.
+/// The folder with the complete sources in `source`. Fetches them if needed.
 pub(crate) fn sources(cache: &Path) -> Result<PathBuf> {
     system::check_cache(cache)?;
     let _lock = lock(cache)?;
@@ -127,7 +127,7 @@ pub(crate) fn sources(cache: &Path) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// The tree of an earlier call: `whole` is there once all of it is.
+/// The tree of an earlier call, if it has the folder `whole`, which only a complete tree has.
 fn found(cache: &Path, name: &str, whole: &str) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
         let path = entry?.path();

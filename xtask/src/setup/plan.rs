@@ -14,8 +14,8 @@ use super::sources::RELEASE;
 /// The kernel series that the lab's guest driver and the policies are written for.
 pub(crate) const KERNEL_SERIES: &str = "6.12";
 
-/// Packages that only bring programs, scripts or configuration which nothing here runs. What is
-/// left is checked after unpacking: a shared library that is missing stops the setup.
+/// Packages with only programs, scripts or configuration that the lab does not use. If one has a
+/// needed shared library after all, a check after unpacking stops the setup.
 const UNUSED: [&str; 32] = [
     "adduser",
     "debconf",
@@ -51,28 +51,28 @@ const UNUSED: [&str; 32] = [
     "libtirpc-common",
 ];
 
-/// The C library belongs to the host: the plugin is linked against it, and a loader must match its
-/// library.
+/// Package of the C library. The host's own one is used, because the plugin is linked with it and a
+/// loader must match its library.
 const C_LIBRARY: &str = "libc6";
 
 /// One tree to unpack.
 pub(crate) struct Group {
-    /// `host`, `kernel` or `guest`.
+    /// Name: `host`, `kernel` or `guest`.
     pub(crate) name: &'static str,
-    /// Sorted by name.
+    /// Packages of the tree, sorted by name.
     pub(crate) downloads: Vec<Download>,
 }
 
 /// Everything to fetch.
 pub(crate) struct Plan {
-    /// In the order in which they are unpacked.
+    /// Trees in the order in which they are unpacked.
     pub(crate) groups: Vec<Group>,
 }
 
 impl Group {
     /// The folder's name in the cache: another choice of packages gives another name.
     pub(crate) fn folder(&self) -> String {
-        // FNV-1a: a name, not a proof; apt has checked the digests themselves.
+        // FNV-1a is enough for a name. apt checks the digests themselves.
         let bytes = self.downloads.iter().flat_map(|download| download.sha256.bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -82,7 +82,8 @@ impl Group {
 }
 
 impl Plan {
-    /// Asks apt. `compiler` says whether the host lacks gcc 12, which builds the guest driver.
+    /// Chooses the packages by apt. `compiler`: the host lacks gcc 12, which builds the guest
+    /// driver.
     pub(crate) fn choose(apt: &PrivateRoot, compiler: bool) -> Result<Self> {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let backports = format!("{RELEASE}-backports");

@@ -1,7 +1,7 @@
 //! Does a guest kernel have what the lab and the product need? Any kernel of the series that passes
 //! is taken.
 
-/// Kernel options that must be built in, and what would not work without.
+/// Kernel options that must be built in, with the function that needs each.
 const NEEDED: [(&str, &str); 17] = [
     ("CONFIG_NUMA", "more than one node"),
     ("CONFIG_ACPI_NUMA", "nodes as the firmware tables describe them"),
@@ -22,7 +22,7 @@ const NEEDED: [(&str, &str); 17] = [
     ("CONFIG_SERIAL_8250_CONSOLE", "the guest's console"),
 ];
 
-/// What the kernel with this configuration text lacks, one phrase each; empty when it will do.
+/// The missing options of a kernel with this configuration text, one phrase each.
 pub(crate) fn lacking(config: &str) -> Vec<String> {
     let is_set = |option: &str| {
         config.lines().any(|line| line.strip_prefix(option).is_some_and(|rest| rest == "=y"))

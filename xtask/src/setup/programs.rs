@@ -19,10 +19,10 @@ use super::{system, unpack};
 use crate::progress::{Progress, Unit};
 use crate::tidy::root;
 
-/// Where the programs' files are, from the repository's root.
+/// Folder of the programs' files, from the repository's root.
 const DEFINITIONS: &str = "lab/programs";
 
-/// Dependencies that only serve an installation. A program that names one gets it.
+/// Packages that only serve an installation. They are left out unless a program names them.
 const FOR_INSTALLING: [&str; 24] = [
     "adduser",
     "ca-certificates",
@@ -55,8 +55,8 @@ fn definitions() -> PathBuf {
     root().join(DEFINITIONS)
 }
 
-/// Provides the programs that these words of a command line name, and all where they name none.
-/// Returns the folder of the programs' files.
+/// Provides the packages of the programs named in these words of a command line; of all programs if
+/// they name none. Returns the folder of the programs' files.
 pub(crate) fn provide_named(words: &[&str]) -> Result<PathBuf> {
     let folder = definitions();
     let cache = cache_folder(|name| std::env::var(name).ok())?;
@@ -65,7 +65,7 @@ pub(crate) fn provide_named(words: &[&str]) -> Result<PathBuf> {
         None => Some(folder.join(format!("{word}.toml"))).filter(|path| path.is_file()),
     };
     if words.iter().any(|word| word.starts_with("--results-of")) {
-        return Ok(folder); // Nothing runs.
+        return Ok(folder); // No program runs.
     }
     let named: Vec<PathBuf> = words.iter().filter_map(file).collect();
     let files = if named.is_empty() { all()? } else { named };
@@ -73,7 +73,7 @@ pub(crate) fn provide_named(words: &[&str]) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// The program's name and what it asks for, from its file.
+/// The program's name and the packages that it asks for, from its file.
 fn read(path: &Path) -> Result<(String, Asked)> {
     let name = path.file_stem().and_then(|name| name.to_str()).context("a file without a name")?;
     let text = fs::read_to_string(path)
@@ -95,8 +95,8 @@ pub(crate) fn all() -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Fetches and unpacks what the programs of these files need and is not there; with `refresh`,
-/// looks for newer packages.
+/// Fetches and unpacks missing packages of the programs of these files. `refresh`: look for newer
+/// packages too.
 pub(crate) fn provide(cache: &Path, files: &[PathBuf], refresh: bool) -> Result<()> {
     let wanted: BTreeMap<String, Asked> =
         files.iter().map(|path| read(path)).collect::<Result<_>>()?;
@@ -109,7 +109,7 @@ pub(crate) fn provide(cache: &Path, files: &[PathBuf], refresh: bool) -> Result<
     system::check()?;
     system::check_cache(cache)?;
     let _lock = lock(cache)?;
-    // Another setup may have brought it meanwhile.
+    // Another setup may have fetched packages meanwhile.
     let mut fetched = Fetched::load(cache);
     let missing: BTreeMap<&String, &Asked> =
         wanted.iter().filter(|one| !is_there(&fetched, *one)).collect();
@@ -132,7 +132,7 @@ pub(crate) fn provide(cache: &Path, files: &[PathBuf], refresh: bool) -> Result<
     write(&fetched, cache)
 }
 
-/// The packages of a program, with all that they depend on but what only serves to install them.
+/// The packages of a program with their dependencies, without [`FOR_INSTALLING`].
 fn closure(apt: &PrivateRoot, name: &str, asked: &Asked) -> Result<Vec<Download>> {
     if asked.packages.is_empty() {
         bail!("{name}: names no package");
@@ -144,14 +144,15 @@ fn closure(apt: &PrivateRoot, name: &str, asked: &Asked) -> Result<Vec<Download>
     Ok(downloads)
 }
 
-/// Whether a package of the closure goes into the guest. What the program names always does.
+/// Whether a package of the closure goes into the guest. A package that the program names always
+/// does.
 fn is_needed(package: &str, asked: &Asked) -> bool {
     let is_in = |list: &[String]| list.iter().any(|name| name == package);
     let is_left_out = FOR_INSTALLING.contains(&package) || is_in(&asked.without);
     is_in(&asked.packages) || !is_left_out
 }
 
-/// One package as a group of its own, which names its folder.
+/// A group of one package. The group gives the name of its folder.
 fn group(download: &Download) -> Group {
     Group { name: "package", downloads: vec![download.clone()] }
 }

@@ -11,16 +11,16 @@ use super::installed::{FILE_NAME, FORMAT, Guest, Host, Installed, Kernel, Packag
 use super::plan::Plan;
 use super::{elf, probe};
 
-/// The QEMU series with the internals that the plugin knows.
+/// The QEMU series whose internals the lab's plugin uses.
 const QEMU_SERIES: &str = "10.0.";
 
-/// Where Debian puts shared libraries, in the two halves of the merged `/usr`.
+/// Folders of Debian's shared libraries, with and without the merged `/usr`.
 const LIBRARY_FOLDERS: [&str; 2] = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
 
 /// Firmware folders in the order in which Debian's QEMU searches them.
 const FIRMWARE_FOLDERS: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
 
-/// Parts of the C library: on the host they come from the host.
+/// Libraries of the C library's package. The host's own ones are used on the host.
 const C_LIBRARY: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -32,7 +32,7 @@ const C_LIBRARY: [&str; 8] = [
     LOADER,
 ];
 
-/// The dynamic loader, which every dynamic program names apart from its libraries.
+/// The dynamic loader. A dynamic program names it separately from its libraries.
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
 /// Guest programs by command name, with their place in the tree.
@@ -45,8 +45,8 @@ const GUEST_PROGRAMS: [(&str, &str); 6] = [
     ("perf", "usr/bin/perf"),
 ];
 
-/// Describes the unpacked trees (host, kernel, guest), with absolute paths, or says what is wrong
-/// with them.
+/// Describes the unpacked trees (host, kernel, guest) with absolute paths. The error names a
+/// missing or wrong file.
 pub(crate) fn describe(plan: &Plan, trees: &[PathBuf]) -> Result<Installed> {
     let [host, kernel, guest] = trees else { bail!("expected three trees, got {}", trees.len()) };
     let packages = plan.groups.iter().flat_map(|group| {

@@ -10,11 +10,11 @@ use std::fmt::Write as _;
 /// The Debian release with the C library and compiler that the lab is built against.
 pub(crate) const RELEASE: &str = "bookworm";
 
-/// The keyring that signs Debian's suites, for entries that name none of their own.
+/// The keyring of Debian's suites, for entries that name no keyring.
 pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Options of an entry that are kept, because the mirror may not work without them: lower case, as
-/// deb822 names them.
+/// Options of an entry to keep, because the mirror may not work without them. Names are those of
+/// deb822 in lower case.
 const KEPT_OPTIONS: [&str; 6] =
     ["signed-by", "trusted", "check-valid-until", "check-date", "by-hash", "allow-insecure"];
 
@@ -25,11 +25,11 @@ pub(crate) struct Source {
     pub(crate) uris: Vec<String>,
     suites: Vec<String>,
     components: Vec<String>,
-    /// Name in lower case and value.
+    /// `(name in lower case, value)`.
     options: Vec<(String, String)>,
 }
 
-/// How a file of sources is written; apt decides by the file's extension.
+/// Syntax of a file of sources. apt decides by the file's extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// `*.sources`: stanzas of `Field: value`.
@@ -38,8 +38,8 @@ pub(crate) enum Style {
     OneLine,
 }
 
-/// All enabled entries for binary packages in one file's text. What is not understood is skipped,
-/// as apt itself would complain about it.
+/// All enabled entries for binary packages in a file's text. Invalid entries are skipped, because
+/// apt itself complains about them.
 pub(crate) fn parse(text: &str, style: Style) -> Vec<Source> {
     match style {
         Style::Deb822 => {
@@ -111,8 +111,8 @@ fn source_of_line(line: &str) -> Option<Source> {
 /// Sources for the private root, in deb822 style: the mirror of Debian 12 with its backports, and
 /// the security mirror.
 ///
-/// `None` where no entry carries Debian 12's `main`. A user without a security entry gets none here
-/// either.
+/// `None` if no entry has Debian 12's `main`. Without a security entry of the user, the result has
+/// none either.
 pub(crate) fn private_sources(sources: &[Source]) -> Option<String> {
     let security = format!("{RELEASE}-security");
     let mut text = String::new();
@@ -129,7 +129,7 @@ pub(crate) fn private_sources(sources: &[Source]) -> Option<String> {
 
 /// Sources with one suite of the mirror that serves Debian 12.
 ///
-/// `None` where no entry carries Debian 12's `main`.
+/// `None` if no entry has Debian 12's `main`.
 pub(crate) fn sources_of(sources: &[Source], suite: &str) -> Option<String> {
     let mut text = String::new();
     write_stanza(&mut text, carrying(sources, RELEASE)?, suite);

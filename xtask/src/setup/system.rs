@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::sources::{self, Source, Style};
 
-/// How to go on elsewhere.
+/// Advice for other distributions.
 const CONTAINER: &str = "use the container instead, see \"Other distributions\" in README.md";
 
 /// Checks the distribution, the architecture and the programs that setup runs.
@@ -43,7 +43,8 @@ fn check_distribution(os_release: &str) -> Result<()> {
     Ok(())
 }
 
-/// The folder's path goes into configuration files of apt and make, which cannot quote everything.
+/// Checks the characters of the cache folder's path. It goes into configuration files of apt and
+/// make, which cannot quote everything.
 pub(crate) fn check_cache(cache: &Path) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+@=~".contains(&byte);
     if !cache.to_string_lossy().bytes().all(plain) {

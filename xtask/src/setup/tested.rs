@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::installed::{Installed, Package};
 use crate::tidy::root;
 
-/// The list as of this build.
+/// The list of tested packages in this build.
 const TESTED: &str = include_str!("tested.toml");
 
-/// The packages that change a result by their behaviour: others only have to be there.
+/// Prefixes of the packages whose versions can change a result.
 const DECISIVE: [&str; 4] = ["linux-image-", "linux-perf", "numad", "qemu-system-x86"];
 
 #[derive(Default, Serialize, Deserialize)]

@@ -14,8 +14,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::plan::Group;
 
-/// Unpacks `group` from `archives` into `cache`, unless it is there already, and tells `unpacked`
-/// the size of each package file behind it. Returns the tree's folder.
+/// Unpacks `group` from `archives` into `cache`, unless it is there already. Calls `unpacked` with
+/// the size of each unpacked package file. Returns the tree's folder.
 pub(crate) fn unpack(
     group: &Group,
     archives: &Path,
@@ -56,7 +56,8 @@ pub(crate) fn unpack(
     Ok(tree)
 }
 
-/// apt has checked what it fetched; this finds what an interruption or a full disc damaged since.
+/// Checks the digests of a group's files. apt checked them when it fetched them; this finds later
+/// damage by an interruption or a full disk.
 pub(crate) fn check_digests(group: &Group, archives: &Path) -> Result<()> {
     let lines =
         group.downloads.iter().map(|download| format!("{}  {}\n", download.sha256, download.file));
@@ -122,8 +123,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Debian's headers include each other by absolute paths under `/usr/src`. Rewrites these to go
-/// from the file that includes, so that the tree works wherever it lies.
+/// Rewrites the absolute paths under `/usr/src` by which Debian's headers include each other. They
+/// become relative to the including file, so that the tree works in any folder.
 fn free_headers_from_the_root(tree: &Path) -> Result<()> {
     let sources = tree.join("usr/src");
     for entry in

@@ -15,28 +15,28 @@ use super::archive::Archive;
 use super::{lock, system};
 use crate::kernel::series::Series;
 
-/// The lists in the sources, and in the tree that is kept.
+/// Folder of the event lists, in the kernel's sources and in the tree that is kept.
 const LISTS: &str = "tools/perf/pmu-events/arch";
 
-/// The decoder of SPE packets.
+/// Folder of the decoder of SPE packets.
 const DECODER: &str = "tools/perf/util/arm-spe-decoder";
 
 /// The headers that the decoder includes.
 const HEADERS: [&str; 2] = ["tools/include", "tools/arch/x86/include"];
 
-/// Unpacked size of it all, rounded up.
+/// Unpacked size of the kept files, rounded up.
 const UNPACKED_BYTES: u64 = 40_000_000;
 
-/// The group's name, and how its tree's name begins.
+/// Name of the group, and prefix of its tree's name.
 const NAME: &str = "witness";
 
-/// What is kept of the kernel's sources.
+/// The kept part of the kernel's sources: event lists and the decoder of SPE packets.
 pub(crate) struct Sources {
     tree: PathBuf,
 }
 
 impl Sources {
-    /// The folder with all of it, laid out as in the sources.
+    /// The folder of the kept files, laid out as in the sources.
     pub(crate) fn tree(&self) -> &Path {
         &self.tree
     }
@@ -58,7 +58,7 @@ impl Sources {
     }
 }
 
-/// What is kept of the sources, fetched where it is not there yet.
+/// The kept part of the sources. Fetches it if needed.
 pub(crate) fn provide(cache: &Path) -> Result<Sources> {
     system::check_cache(cache)?;
     let files = Series::load()?.needed_files();
@@ -74,7 +74,7 @@ pub(crate) fn provide(cache: &Path) -> Result<Sources> {
     Ok(Sources { tree })
 }
 
-/// The tree of an earlier call, if it has all that is needed now.
+/// The tree of an earlier call, if it has all needed files.
 fn found(cache: &Path, files: &[String]) -> Result<Option<PathBuf>> {
     for entry in fs::read_dir(cache).with_context(|| format!("{}: cannot list", cache.display()))? {
         let path = entry?.path();
@@ -88,7 +88,7 @@ fn found(cache: &Path, files: &[String]) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Unpacks what is kept into `tree`: all or nothing.
+/// Unpacks the kept files into `tree`: all or nothing.
 fn keep(archive: &Archive, files: &[String], tree: &Path) -> Result<()> {
     let partial = tree.with_extension("partial");
     if partial.exists() {
@@ -102,7 +102,7 @@ fn keep(archive: &Archive, files: &[String], tree: &Path) -> Result<()> {
     if !partial.join(LISTS).is_dir() {
         bail!("{}: found no {LISTS} in the sources", partial.display());
     }
-    // An earlier version kept less.
+    // The tree of another version of this program may lack files.
     if tree.exists() {
         fs::remove_dir_all(tree).with_context(|| format!("{}: cannot remove", tree.display()))?;
     }

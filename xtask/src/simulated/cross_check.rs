@@ -13,23 +13,23 @@ use super::rank_correlation::rank_correlation;
 use super::{Ran, verdict};
 use crate::tidy::root;
 
-/// The machine that all these pages are about, as the lab emulates it.
+/// Machine of all these pages, as the lab emulates it.
 const MACHINE: &str = "carrefour-a:lab";
 /// Seeds of each simulation.
 const SEEDS: u32 = 5;
-/// Least rank correlation.
+/// Goal: least rank correlation.
 const GOAL: f64 = 0.9;
-/// The column that is compared; a page without it is compared by its first one.
+/// Column to compare. For a page without it, it is the first column.
 const COLUMN: &str = "whole run";
-/// The same placement in words of the simulator, of the demo's page and of an experiment's.
+/// Names of each placement in the simulator, on the demo's page and on an experiment's page.
 const PLACEMENTS: [(&str, &str, &str); 3] = [
     ("interleave", "interleave", "interleave"),
     ("autonuma", "NUMA balancing", "NUMA balancing"),
     ("auto", "Rondpoint", "rondpoint=auto"),
 ];
 
-/// A file of workloads/lab, the page of its emulated gains, and the program's title on it where it
-/// has several.
+/// A file of workloads/lab, the page of its emulated gains, and the program's title if the page has
+/// several programs.
 const PROGRAMS: [(&str, &str, Option<&str>); 13] = [
     ("kmeans", "demo", Some("k-means")),
     ("stencil", "demo", Some("stencil")),
@@ -46,7 +46,7 @@ const PROGRAMS: [(&str, &str, Option<&str>); 13] = [
     ("stencil-bucketsort", "demo-pairs-2", None),
 ];
 
-/// What the simulator does not have, and the lab does.
+/// Sentences about effects that the lab has and the simulator lacks.
 const REASONS: [&str; 3] = [
     "Of pipeline, NUMA balancing gains in one of five seeds only: the simulator has none of the \
      kernel's groups of threads that share pages.",
@@ -56,7 +56,7 @@ const REASONS: [&str; 3] = [
      overlap in the lab is not tried.",
 ];
 
-/// An experiment, as far as it is compared.
+/// The compared part of an emulated experiment.
 #[derive(Deserialize)]
 struct Emulated {
     columns: Vec<String>,
@@ -69,7 +69,7 @@ struct Row {
     cells: Vec<Value>,
 }
 
-/// What the simulator says of a workload.
+/// The simulator's report on a workload.
 #[derive(Deserialize)]
 struct Simulated {
     rows: Vec<SimulatedRow>,
@@ -81,13 +81,13 @@ struct SimulatedRow {
     speed_against_first_touch: Vec<Option<f64>>,
 }
 
-/// One gain of one program.
+/// The simulated and emulated gain of one program by one placement.
 #[derive(Debug, Clone, PartialEq)]
 struct Pair {
     program: &'static str,
     placement: &'static str,
     emulated: f64,
-    /// Least, median, most.
+    /// Least, median and largest gain.
     simulated: [f64; 3],
 }
 
@@ -108,7 +108,7 @@ impl SimulatedRow {
     }
 }
 
-/// Runs all programs and gives the page.
+/// Simulates all programs and returns the page.
 pub(super) fn run(commit: &str) -> Result<Value> {
     let mut pairs = Vec::new();
     for (program, page, title) in PROGRAMS {

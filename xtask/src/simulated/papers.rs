@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Ran, verdict};
 
-/// Papers that the simulator reproduces, and what their pages are called.
+/// `(paper, title of its page)` of the papers that the simulator reproduces.
 pub(super) const PAPERS: [(&str, &str); 4] = [
     ("carrefour", "Carrefour's tables: published against simulated"),
     ("nmass", "N-MASS: published against simulated"),
@@ -14,7 +14,7 @@ pub(super) const PAPERS: [(&str, &str); 4] = [
     ("sam", "SAM: published against simulated"),
 ];
 
-/// What the simulator says of a paper, as far as it is published.
+/// The published part of the simulator's report on a paper.
 #[derive(Deserialize)]
 pub(super) struct Report {
     machine: String,
@@ -52,7 +52,7 @@ struct Goal {
     met: bool,
 }
 
-/// Many cells of one kind, of which a page tells the largest error only.
+/// Unit of a matrix's cells, of which a page shows the largest error only.
 const MATRIX: &str = "GB/s";
 
 impl Use {
@@ -79,7 +79,7 @@ impl Cell {
     }
 }
 
-/// The page; it is drawn in the unit that most of the predictions have.
+/// The page of a paper. Its plot has the unit of most predictions.
 pub(super) fn page(paper: &str, title: &str, ran: &Ran<Report>, commit: &str) -> Value {
     let report = &ran.found;
     let told = report.cells.iter().filter(|cell| cell.unit != MATRIX);
@@ -147,7 +147,7 @@ fn findings(report: &Report, cpu_s: f64) -> Vec<String> {
     findings
 }
 
-/// Runs a paper and gives its page.
+/// Runs a paper's experiments and returns its page.
 pub(super) fn run(paper: &str, title: &str, commit: &str) -> Result<Value> {
     let ran: Ran<Report> = super::simulate(&["--reproduce", paper])?;
     Ok(page(paper, title, &ran, commit))

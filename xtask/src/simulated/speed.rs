@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::{Ran, verdict};
 
-/// As large as the goal says: 64 nodes, 1,024 CPUs, and 20,000 threads.
+/// Machine of the goal: 64 nodes and 1,024 CPUs. [`WORKLOAD`] has 20,000 threads.
 const MACHINE: &str = "nodes=64 cpus=16 memory=8G";
 const WORKLOAD: &str = "workloads/large/twenty-thousand.toml";
 const LARGE: &str = "64 nodes, 1,024 CPUs, 20,000 threads";
-/// CPU time that the evaluation may take: ten seconds of two cores.
+/// CPU seconds that the evaluation may take: ten seconds of two cores.
 const EVALUATION_S: f64 = 20.0;
 
 #[derive(Deserialize)]
@@ -33,7 +33,7 @@ struct Process {
     seconds: Option<f64>,
 }
 
-/// A run and what it took.
+/// A run and its cost.
 struct Timed {
     name: String,
     simulated_s: f64,
@@ -49,13 +49,13 @@ impl Comparison {
     }
 }
 
-/// Runs and gives the page.
+/// Measures and returns the page.
 pub(super) fn run(commit: &str) -> Result<Value> {
     let large = |policy: &str| -> Result<Ran<Comparison>> {
         super::simulate(&["--machine", MACHINE, "--workload", WORKLOAD, "--policy", policy])
     };
     let plain = large("first-touch")?;
-    // First touch is a part of every comparison.
+    // Every comparison runs first touch too.
     let both = large("auto")?;
     let timed = |policy: &str, found: &Comparison, cpu_s: f64| -> Result<Timed> {
         let name = format!("{LARGE}, {policy}");

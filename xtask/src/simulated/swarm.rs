@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use super::{Ran, verdict};
 
-/// The goals for the loss against first touch: at the 99.9th percentile and at worst.
+/// Goals for the speed relative to first touch: in all but one case of 1,000, and in the worst.
 const LEAST_OF_1000: f64 = 0.98;
 const LEAST: f64 = 0.95;
-/// The policy that the goals are about.
+/// Policy of the goals.
 const JUDGED: &str = "auto";
-/// Seeds of one rule and policy that are named.
+/// Largest number of seeds that a page names for one rule and policy.
 const NAMED: usize = 12;
 
-/// What the simulator says of a swarm, as far as it is published.
+/// The published part of the simulator's report on a swarm.
 #[derive(Deserialize)]
 pub(super) struct Report {
     ranges: String,
@@ -80,7 +80,7 @@ impl Policy {
     }
 }
 
-/// The page.
+/// The page of a swarm.
 pub(super) fn page(ran: &Ran<Report>, notes: &[String], commit: &str) -> Value {
     let report = &ran.found;
     let last = report.first_seed + (report.cases as u64).saturating_sub(1);
@@ -161,7 +161,7 @@ fn goals(report: &Report) -> Vec<String> {
     vec![quantile, worst, rules]
 }
 
-/// Which rule was broken by which seeds under which policy.
+/// Sentences with the seeds that broke each rule, by policy.
 fn broken(report: &Report) -> Vec<String> {
     let mut seeds: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     for case in &report.broken {
@@ -178,10 +178,10 @@ fn broken(report: &Report) -> Vec<String> {
     seeds.iter().map(line).collect()
 }
 
-/// The commit that results are of, which is written beside them where they begin.
+/// The commit of a file of results. It is written beside the file when the results begin.
 ///
 /// # Errors
-/// It cannot be written, or is not beside results that there are.
+/// The commit cannot be written, or it is missing beside existing results.
 pub(crate) fn built_from(results: &Path) -> Result<String> {
     began(results, &super::head()?)
 }
@@ -198,8 +198,8 @@ fn began(results: &Path, head: &str) -> Result<String> {
     Ok(text.trim().to_string())
 }
 
-/// Runs the swarm, with what `kept` holds taken from there, and writes its page. Gives how many
-/// cases broke a rule.
+/// Runs the swarm and writes its page. Cases in the file `kept` are not run again. Returns the
+/// number of cases that broke a rule.
 pub(crate) fn publish(
     seeds: u64,
     from: u64,

@@ -3,21 +3,21 @@
 use super::prose::long_sentences;
 use super::{Complaint, SourceFile};
 
-/// Comments on consecutive lines with the same marker, or one that stands behind code.
+/// Consecutive comment lines with the same marker, or one comment after code.
 #[derive(Debug, PartialEq)]
 struct Comment {
-    /// Of its first line, from 1.
+    /// Number of its first line, from 1.
     line: usize,
-    /// `//`, `///`, `//!` or `/*`.
+    /// Marker: `//`, `///`, `//!` or `/*`.
     marker: &'static str,
-    /// Whether nothing but blanks stands before it on its first line.
+    /// Whether only blanks come before it on its first line.
     is_alone: bool,
-    /// Without markers, one line for each line of the file.
+    /// Text without markers, one line for each line of the file.
     text: String,
 }
 
 impl Comment {
-    /// Whether `next` goes on with this comment on the line below.
+    /// Whether `next` continues this comment on the line below.
     fn continues(&self, next: &Self) -> bool {
         let is_below = self.line + self.text.matches('\n').count() + 1 == next.line;
         is_below && self.is_alone && next.is_alone && self.marker == next.marker
@@ -61,7 +61,7 @@ fn comments(text: &str) -> Vec<Comment> {
     found
 }
 
-/// Bytes of the comment that `rest` begins with: up to the line's end, or with its `*/`.
+/// Bytes of the comment at the beginning of `rest`: to the end of the line, or with its `*/`.
 fn comment_length(rest: &str) -> usize {
     let end = if rest.starts_with("//") {
         rest.find('\n')
@@ -97,12 +97,12 @@ fn comment(text: &str, at: usize, length: usize) -> Comment {
     }
 }
 
-/// Bytes of the string or character that `rest` begins with, if it does.
+/// Bytes of the string or character at the beginning of `rest`; `None` if there is none.
 fn literal_length(before: &str, rest: &str) -> Option<usize> {
     let mut letters = rest.char_indices();
     match letters.next()?.1 {
         '"' => Some(quoted_length(rest, '"')),
-        // A lifetime has no second mark two letters on.
+        // A lifetime has no second quote after one character.
         '\'' => {
             let (_, second) = letters.next()?;
             let is_character = second == '\\' || letters.next().is_some_and(|(_, c)| c == '\'');
@@ -124,7 +124,7 @@ fn literal_length(before: &str, rest: &str) -> Option<usize> {
     }
 }
 
-/// Bytes up to and with the second `mark`; a backslash takes away the meaning of the next letter.
+/// Bytes up to and with the second `mark`. A backslash escapes the next character.
 fn quoted_length(rest: &str, mark: char) -> usize {
     let mut is_escaped = false;
     for (at, letter) in rest.char_indices().skip(1) {

@@ -2,8 +2,8 @@
 
 use super::{Complaint, SourceFile};
 
-/// The edges of DESIGN's table: each crate's folder, its licence, and the crates of ours that it
-/// may use. Anything else is a change of the design.
+/// The design's table: each crate's folder, its licence, and the workspace's crates that it may
+/// use.
 const CRATES: [Room; 18] = [
     Room { folder: "crates/core", licence: PERMISSIVE, may_use: &[] },
     Room { folder: "crates/input", licence: PERMISSIVE, may_use: &[] },
@@ -81,7 +81,7 @@ struct Room {
 const PERMISSIVE: &str = "Apache-2.0 OR MIT";
 const COPYLEFT: &str = "GPL-2.0-or-later";
 
-/// What the core may use: small `no_std` crates that neither read nor write anything.
+/// Dependencies that the core may have: small `no_std` crates without effects.
 const CORE_MAY_USE: [&str; 5] = ["libm", "hashbrown", "rustc-hash", "serde", "thiserror"];
 
 /// Every manifest but the workspace's own, parsed, with its folder.
@@ -96,7 +96,7 @@ fn manifests(files: &[SourceFile]) -> Vec<(&str, Result<toml::Table, Complaint>)
         .collect()
 }
 
-/// Names of the crates that a program built from this manifest contains, with the optional ones.
+/// Names of the dependencies in a manifest, with the optional ones, without those of tests.
 fn dependencies(manifest: &toml::Table) -> Vec<&str> {
     let named = ["dependencies", "build-dependencies"];
     let own = named.iter().filter_map(|section| manifest.get(*section)?.as_table());
@@ -142,7 +142,7 @@ pub(super) fn the_core_is_pure(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// Each crate uses only the crates of ours that the design lets it.
+/// Each crate uses only those of the workspace's crates that [`CRATES`] lists.
 pub(super) fn edges_are_the_design_s(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (folder, manifest) in manifests(files) {
@@ -190,7 +190,7 @@ pub(super) fn manifests_have_licence_and_lints(files: &[SourceFile]) -> Vec<Comp
     complaints
 }
 
-/// The text of every licence that a crate or file names.
+/// The repository has the text of every licence that a crate or file names.
 pub(super) fn licence_texts_are_there(files: &[SourceFile]) -> Vec<Complaint> {
     let texts = ["LICENSE-APACHE", "LICENSE-MIT", "LICENSE-GPL"];
     let absent = texts.iter().filter(|text| !files.iter().any(|file| file.path == **text));

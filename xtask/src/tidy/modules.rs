@@ -7,10 +7,10 @@ use super::{Complaint, SourceFile};
 /// The core's sources.
 const CORE: &str = "crates/core/src/";
 
-/// Imports that close a circle and are still there: the module, each with all below it, and what it
-/// imports. An unneeded entry is a complaint.
+/// Known imports that close a circle: `(module, module that it imports)`, each with all modules
+/// below it. An entry without such an import is a complaint.
 const KNOWN: [(&str, &str); 10] = [
-    // Explanations of all policies in one enum. The guard asks it what may not be divided.
+    // One enum has the reasons of all policies. The guard asks it which actions are indivisible.
     ("plan", "policy"),
     ("policy::asymsched::search_cache", "policy::asymsched::decision"),
     ("policy::asymsched::wide", "policy::asymsched::search"),
@@ -23,8 +23,8 @@ const KNOWN: [(&str, &str); 10] = [
     ("topology::costs", "topology::description"),
 ];
 
-/// Modules of one parent, each with all that is below it, import each other in no circle. A parent
-/// and what is below it may.
+/// Modules of one parent, each with all modules below it, import each other in no circle. A parent
+/// and modules below it may.
 pub(super) fn the_core_has_no_import_circle(files: &[SourceFile]) -> Vec<Complaint> {
     let name = |file: &SourceFile| {
         let path = file.path().strip_prefix(CORE)?.strip_suffix(".rs")?;
@@ -56,7 +56,7 @@ pub(super) fn the_core_has_no_import_circle(files: &[SourceFile]) -> Vec<Complai
     complaints
 }
 
-/// Imports between modules of one parent, in their name or that of a module below.
+/// Imports between modules of one parent, by them or by modules below them.
 fn imports(sources: &BTreeMap<String, &str>) -> BTreeSet<(String, String)> {
     let mut imports = BTreeSet::new();
     for (module, text) in sources {
@@ -93,7 +93,7 @@ fn reaches(imports: &BTreeSet<(String, String)>, from: &str, to: &str) -> bool {
 }
 
 /// Every path in a module's text that begins with `crate`, `super` or `self`, from the crate's root
-/// on. Its tests are left out: they may use what they like.
+/// on. Paths of its tests are left out.
 fn paths(module: &str, text: &str) -> Vec<Vec<String>> {
     let product = text.split("#[cfg(test)]\nmod ").next().unwrap_or(text);
     let code: String = product
@@ -125,7 +125,7 @@ fn parent(mut path: Vec<String>) -> Vec<String> {
     path
 }
 
-/// Reads what follows a path, braces included; gives what follows that.
+/// Reads the rest of a path with its braces. Adds the paths to `found` and returns the text behind.
 fn tree<'a>(text: &'a str, base: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
     if let Some(mut rest) = text.strip_prefix('{') {
         loop {

@@ -3,16 +3,16 @@
 
 use super::{Complaint, SourceFile};
 
-/// Words of a sentence that a reader of a second language follows at once.
+/// Most words of a sentence, for readers of a second language (CONTRIBUTING.md).
 const MOST_WORDS: usize = 25;
-/// Between the columns of lines that are set by hand. Indented lines below belong to the last
+/// Gap between the columns of a table set with blanks. Indented lines below belong to its last
 /// column.
 const COLUMN_GAP: &str = "   ";
-/// A shorter run of hexadecimal digits is a word or a number.
+/// Lengths of a commit's hash. A shorter run of hexadecimal digits is a word or a number.
 const SHORTEST_HASH: usize = 7;
 const LONGEST_HASH: usize = 40;
 
-/// What people read first: generated results have rules of their own.
+/// The documents at the top and in docs. Generated results have rules of their own.
 fn documents(files: &[SourceFile]) -> impl Iterator<Item = &SourceFile> {
     files.iter().filter(|file| {
         let is_top = !file.path.contains('/') && file.extension() == "md";
@@ -32,19 +32,19 @@ pub(super) fn sentences_are_short(files: &[SourceFile]) -> Vec<Complaint> {
 
 /// A sentence of a text.
 pub(super) struct Sentence {
-    /// On which it begins, from 1.
+    /// Line on which it begins, from 1.
     line: usize,
     text: String,
 }
 
 impl Sentence {
-    /// Words with a letter or a digit; the address of a link does not count.
+    /// Number of words with a letter or a digit. The address of a link does not count.
     fn words(&self) -> usize {
         let counts = |word: &&str| word.chars().any(char::is_alphanumeric);
         self.text.split_whitespace().filter(counts).count()
     }
 
-    /// What is wrong with a long sentence of a text that begins `above` lines down in `file`.
+    /// The complaint about this sentence. `above`: lines of `file` before its text.
     pub(super) fn complaint(&self, file: &SourceFile, above: usize) -> Complaint {
         let begin: String = self.text.chars().take(40).collect();
         format!(
@@ -56,12 +56,12 @@ impl Sentence {
     }
 }
 
-/// Sentences of a text in Markdown that have more words than a reader follows at once.
+/// Sentences of a Markdown text with more than [`MOST_WORDS`].
 pub(super) fn long_sentences(text: &str) -> impl Iterator<Item = Sentence> {
     sentences(text).into_iter().filter(|sentence| sentence.words() > MOST_WORDS)
 }
 
-/// A document says what is; the history has the commits.
+/// Documents name no commits, which belong to the history.
 pub(super) fn documents_name_no_commit(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in documents(files) {
@@ -75,7 +75,7 @@ pub(super) fn documents_name_no_commit(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// A relative link names a file or a folder of the repository.
+/// Relative links name a file or a folder of the repository.
 pub(super) fn links_lead_somewhere(files: &[SourceFile]) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for file in files.iter().filter(|file| file.extension() == "md") {
@@ -95,11 +95,10 @@ pub(super) fn links_lead_somewhere(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// A table whose last column is headed `test` names tests that there are, or their files in
-/// `crates`.
+/// Tables with a last column `test` name existing tests, or files of tests in `crates`.
 pub(super) fn named_tests_are_there(files: &[SourceFile]) -> Vec<Complaint> {
     let sources = || files.iter().filter(|file| file.extension() == "rs");
-    // A function, or the name that a test program of its own gives to one.
+    // A function, or the name that a test program without a harness gives to a test.
     let is_there = |name: &str| {
         let path = format!("crates/{name}");
         if name.contains('/') && files.iter().any(|file| file.path.starts_with(&path)) {
@@ -135,7 +134,7 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     targets.filter(|target| !target.is_empty() && !target.contains("://"))
 }
 
-/// A path from a folder, with its `..` worked off.
+/// The path of a target relative to a folder, without `..`.
 fn resolved(folder: &str, target: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
@@ -148,7 +147,8 @@ fn resolved(folder: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// Digits and letters of a hexadecimal number, both of them.
+/// Whether a word looks like a commit's hash: hexadecimal digits, with at least one letter and one
+/// number.
 fn is_hash(word: &str) -> bool {
     (SHORTEST_HASH..=LONGEST_HASH).contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
@@ -167,7 +167,7 @@ fn sentences(text: &str) -> Vec<Sentence> {
             is_code = !is_code;
         }
         let is_item = trimmed.starts_with("- ") || starts_with_number(trimmed);
-        // An indented line behind an item goes on with it; elsewhere it is code.
+        // An indented line after an item continues it; elsewhere it is code.
         let is_indented = line.starts_with("    ") && paragraph.is_none() && !is_item;
         let is_prose = !is_code
             && !is_indented
@@ -193,7 +193,7 @@ fn starts_with_number(line: &str) -> bool {
     digits > 0 && line[digits..].starts_with(". ")
 }
 
-/// A paragraph's sentences. What stands in backquotes is one word.
+/// The sentences of a paragraph. Text in backquotes is one word.
 fn split((first, text): (usize, String)) -> Vec<Sentence> {
     let parts = text.split('`').enumerate();
     let plain: String = parts

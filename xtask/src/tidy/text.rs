@@ -28,17 +28,17 @@ const UNSAFE_ROOMS: [&str; 11] = [
 /// Longest file without a reason, in lines.
 const LONGEST_FILE: usize = 500;
 
-/// What a longer file says in its first line, with the reason behind it.
+/// Mark in the first line of a longer file, followed by the reason.
 const LONG_MARK: &str = "long:";
 
-/// Longest line of a comment, in characters: rustfmt's for code.
+/// Longest line of a comment, in characters: rustfmt's limit for code.
 const LONGEST_COMMENT: usize = 100;
 
-/// Names that say nothing about what is inside.
+/// Module names that do not say what a module holds.
 const EMPTY_NAMES: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
 
-/// Registries and mirrors, which the user chooses. Split, so that this file does not name them
-/// either.
+/// Registries and mirrors, which the user chooses. The names are split, so that this file does not
+/// break the rule.
 const HOSTS: [[&str; 2]; 8] = [
     ["deb.deb", "ian.org"],
     ["security.deb", "ian.org"],
@@ -50,10 +50,10 @@ const HOSTS: [[&str; 2]; 8] = [
     ["quay", ".io"],
 ];
 
-/// Folders of one person's machine.
+/// Folders of one person's machine, split for the same reason.
 const HOMES: [[&str; 2]; 4] = [["/ho", "me/"], ["/ro", "ot/."], ["/Us", "ers/"], ["/wo", "rk/"]];
 
-/// Written by a tool, or the text of a licence.
+/// Whether a file is written by a tool or is the text of a licence.
 fn is_foreign(file: &SourceFile) -> bool {
     file.path == "Cargo.lock" || file.path.starts_with("LICENSE-")
 }
@@ -76,20 +76,20 @@ fn complain<'a>(
     complaints
 }
 
-/// `unsafe` is written only where the design puts it.
+/// `unsafe` is only in [`UNSAFE_ROOMS`].
 pub(super) fn unsafe_stays_in_its_rooms(files: &[SourceFile]) -> Vec<Complaint> {
     let outside = rust_files(files)
         .filter(|file| !UNSAFE_ROOMS.iter().any(|room| file.path.starts_with(room)));
     complain(outside, "unsafe belongs in the rooms that xtask/src/tidy/text.rs names", |line| {
         let code = line.split("//").next().unwrap_or_default();
-        // Not in a string, and not as a part of another word (`unsafe_code`).
+        // Strings and longer words (`unsafe_code`) do not count.
         let code = code.split('"').step_by(2);
         code.flat_map(|part| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_'))
             .any(|word| word == "unsafe")
     })
 }
 
-/// A file that one person can hold in mind; tables may be longer and say so.
+/// Files have at most [`LONGEST_FILE`] lines, unless the first line gives a reason.
 pub(super) fn files_are_short(files: &[SourceFile]) -> Vec<Complaint> {
     let code = files.iter().filter(|file| matches!(file.extension(), "rs" | "c" | "h" | "sh"));
     let long = code.filter(|file| {
@@ -103,7 +103,7 @@ pub(super) fn files_are_short(files: &[SourceFile]) -> Vec<Complaint> {
     .collect()
 }
 
-/// Comments are as wide as code. Tables and what is set in columns stay as they are.
+/// Comments are at most as wide as code, except tables and text in columns.
 pub(super) fn comments_are_no_wider_than_code(files: &[SourceFile]) -> Vec<Complaint> {
     complain(rust_files(files), "expected a comment of at most 100 characters", |line| {
         let comment = line.trim_start().strip_prefix("//");
@@ -113,7 +113,7 @@ pub(super) fn comments_are_no_wider_than_code(files: &[SourceFile]) -> Vec<Compl
     })
 }
 
-/// Each Rust file opens with what it is for, after its licence where it names one.
+/// Each Rust file opens with a module comment, after its licence if it names one.
 pub(super) fn rust_files_say_what_they_are_for(files: &[SourceFile]) -> Vec<Complaint> {
     let silent = rust_files(files).filter(|file| {
         let mut lines =
@@ -123,7 +123,7 @@ pub(super) fn rust_files_say_what_they_are_for(files: &[SourceFile]) -> Vec<Comp
     silent.map(|file| format!("{}:1: expected \"//! what this file is for\"", file.path)).collect()
 }
 
-/// A module is named after the thing that it holds.
+/// No module has one of [`EMPTY_NAMES`].
 pub(super) fn module_names_are_nouns(files: &[SourceFile]) -> Vec<Complaint> {
     let stems = rust_files(files).filter(|file| {
         let mut parts = file.path.strip_suffix(".rs").unwrap_or_default().split('/');
@@ -132,7 +132,7 @@ pub(super) fn module_names_are_nouns(files: &[SourceFile]) -> Vec<Complaint> {
     stems.map(|file| format!("{}: name the module after what it holds", file.path)).collect()
 }
 
-/// C has no manifest, so each file carries its licence.
+/// Each C file names its licence, because C has no manifest.
 pub(super) fn c_files_name_their_licence(files: &[SourceFile]) -> Vec<Complaint> {
     let silent = files.iter().filter(|file| {
         matches!(file.extension(), "c" | "h")
@@ -145,7 +145,7 @@ pub(super) fn c_files_name_their_licence(files: &[SourceFile]) -> Vec<Complaint>
         .collect()
 }
 
-/// No registry is named, and no path of one person's machine.
+/// No file names a registry or a path of one person's machine.
 pub(super) fn no_host_and_no_home(files: &[SourceFile]) -> Vec<Complaint> {
     let ours = || files.iter().filter(|file| !is_foreign(file));
     let mut complaints =
@@ -158,7 +158,7 @@ pub(super) fn no_host_and_no_home(files: &[SourceFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// A note about work to be done names the person who does it.
+/// A to-do note names its owner.
 pub(super) fn to_do_notes_have_an_owner(files: &[SourceFile]) -> Vec<Complaint> {
     let words = [["TO", "DO"], ["FIX", "ME"], ["X", "XX"]].map(|halves| halves.concat());
     let ours = files.iter().filter(|file| !is_foreign(file));
@@ -176,7 +176,7 @@ pub(super) fn to_do_notes_have_an_owner(files: &[SourceFile]) -> Vec<Complaint> 
     })
 }
 
-/// A test that does not run checks nothing, and its name says what it shows.
+/// No test is ignored, and no test's name begins with `test_`.
 pub(super) fn tests_are_neither_ignored_nor_named_test(files: &[SourceFile]) -> Vec<Complaint> {
     let ignored = ["#[ign", "ore"].concat();
     let mut complaints =
