@@ -8,7 +8,6 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
@@ -72,7 +71,7 @@ fn holder(root: &Root, process: Identity) -> Option<Option<u32>> {
         Err(error) => return (error.kind() == io::ErrorKind::WouldBlock).then_some(None),
     };
     let (manager, user) = peer::credentials(stream.as_fd()).ok()?;
-    let owner = std::fs::metadata(root.in_proc(process.pid.to_string())).ok()?.uid();
+    let owner = root::owner(root, process.pid)?;
     // A manager in another PID namespace has no number here: its process has only the same number.
     let is_here = manager != 0;
     let counts = is_here && (user == 0 || user == owner || user == effective_user());

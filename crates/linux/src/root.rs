@@ -5,8 +5,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rondpoint_core::Pid;
 
 use crate::LinuxError;
 
@@ -51,6 +53,13 @@ impl Root {
     pub fn in_sys(&self, path: impl AsRef<Path>) -> PathBuf {
         self.sys.join(path)
     }
+}
+
+/// The effective user of a process, which owns its folder in `/proc` (`task_dump_owner`,
+/// fs/proc/base.c, Linux 6.12). `None` if the process has ended or is hidden.
+#[must_use]
+pub fn owner(root: &Root, pid: Pid) -> Option<u32> {
+    Some(fs::metadata(root.in_proc(pid.to_string())).ok()?.uid())
 }
 
 /// The bytes of a file, `None` where it does not exist (or its process has ended meanwhile).
