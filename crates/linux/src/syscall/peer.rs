@@ -66,22 +66,39 @@ pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 /// # Errors
 /// It is no local socket.
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    let mut found: Vec<libc::gid_t> = vec![0; MOST_GROUPS];
-    let mut size = (found.len() * size_of::<libc::gid_t>()) as libc::socklen_t;
+    // A connection keeps its list, so the list is no longer than its groups.
+    let mut found: Vec<libc::gid_t> = vec![0; count_groups(socket)?.min(MOST_GROUPS)];
+    let size = read_groups(socket, &mut found)?;
+    found.truncate(size / size_of::<libc::gid_t>());
+    let own = std::iter::once(peer(socket)?.gid);
+    Ok(own.chain(found).collect())
+}
+
+/// The kernel refuses a list that is too short, and says how long it has to be.
+fn count_groups(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    match read_groups(socket, &mut []) {
+        Ok(size) => Ok(size / size_of::<libc::gid_t>()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Bytes of all groups. They are in `list` if it has room for them.
+fn read_groups(socket: BorrowedFd<'_>, list: &mut [libc::gid_t]) -> io::Result<usize> {
+    let mut size = size_of_val(list) as libc::socklen_t;
     // SAFETY: the kernel writes at most `size` bytes into a list of that size.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERGROUPS,
-            found.as_mut_ptr().cast(),
+            list.as_mut_ptr().cast(),
             &raw mut size,
         )
     };
-    check(i64::from(result))?;
-    found.truncate(size as usize / size_of::<libc::gid_t>());
-    found.insert(0, peer(socket)?.gid);
-    Ok(found)
+    match check(i64::from(result)) {
+        Err(error) if error.raw_os_error() != Some(libc::ERANGE) => Err(error),
+        _ => Ok(size as usize),
+    }
 }
 
 fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
@@ -153,6 +170,7 @@ mod tests {
         for group in line.split_whitespace() {
             assert!(groups.contains(&group.parse().unwrap()), "{groups:?}");
         }
+        assert!(groups.capacity() <= 2 * groups.len() + 4, "a connection keeps its list");
         assert!(credentials(std::fs::File::open("/").unwrap().as_fd()).is_err());
     }
 }
