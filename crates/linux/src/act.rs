@@ -6,6 +6,8 @@ pub mod copies;
 mod follow;
 pub mod masks;
 pub mod pages;
+#[cfg(test)]
+mod refusals;
 mod sharers;
 pub mod threads;
 
@@ -275,9 +277,22 @@ impl Actor {
         !self.masks.is_empty()
     }
 
-    /// Puts back the masks of one process, which is left alone from now on.
+    /// Puts back all masks of the tree, and forgets them unless the kernel refused one.
+    pub fn begin_anew(&mut self) -> threads::Restored {
+        let restored = self.restore_masks();
+        if restored.refused == 0 {
+            *self = Self::new(self.root.clone(), self.topology.clone(), self.home.first);
+        }
+        restored
+    }
+
+    /// Puts back the masks of one process, which is left alone from now on. If the kernel refuses a
+    /// mask, all are tried again when the tree ends.
     pub fn release(&mut self, process: Identity) -> threads::Restored {
         let restored = threads::restore_process(&self.root, &self.masks, process);
+        if restored.refused > 0 {
+            return restored;
+        }
         let now = Nanos(since_boot_ns());
         let own: Vec<Task> =
             self.masks.tasks().filter(|task| task.process == process).copied().collect();

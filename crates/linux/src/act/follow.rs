@@ -39,7 +39,7 @@ pub struct Followed {
 /// the controller is switched on for a group further down.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
-    first: Pid,
+    pub(super) first: Pid,
     path: Option<String>,
 }
 

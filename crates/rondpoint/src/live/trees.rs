@@ -150,13 +150,12 @@ impl Trees {
         self.trees.is_empty()
     }
 
-    /// Every thread gets back the mask that it had, and nothing is remembered of it.
+    /// Every thread gets back the mask that it had, and nothing is remembered of it. What was
+    /// refused is tried again when its tree ends.
     pub(crate) fn begin_anew(&mut self) -> Restored {
-        let restored = self.restore_masks();
-        for (root, tree) in &mut self.trees {
-            tree.actor = Actor::new(Root::live(), self.topology.clone(), *root);
-        }
-        restored
+        let mut all = Restored::default();
+        self.trees.values_mut().for_each(|tree| all.add(&tree.actor.begin_anew()));
+        all
     }
 
     /// The masks of one process are put back, and it is left alone from now on.
