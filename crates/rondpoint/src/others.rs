@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rondpoint_core::Pid;
 use rondpoint_linux::observe::kernel::numa_balancing;
 use rondpoint_linux::observe::offers::{Feature, Offer, offer};
+use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, root};
 
 use crate::control::protocol::Other;
@@ -21,12 +22,18 @@ const MOVING: [&str; 2] = ["migrate_hot", "migrate_cold"];
 
 /// All other managers that are found among processes, by command and number, and in `/sys`.
 /// Nothing here needs privilege; a manager that cannot be read is not found.
+///
+/// Every user may give a process any name. So a name counts only if the process belongs to root or
+/// to this user.
 pub(crate) fn find<'a>(from: &Root, processes: impl Iterator<Item = (&'a str, Pid)>) -> Vec<Other> {
     let mut others = Vec::new();
     let mut damon_threads = 0;
-    for (command, pid) in processes {
-        others.extend(manager(command, pid));
-        damon_threads += u32::from(command.starts_with(DAMON_THREAD));
+    let is_named = |name: &str| MANAGERS.contains(&name) || name.starts_with(DAMON_THREAD);
+    for (command, pid) in processes.filter(|(command, _)| is_named(command)) {
+        if root::owner(from, pid).is_some_and(|owner| [0, effective_user()].contains(&owner)) {
+            others.extend(manager(command, pid));
+            damon_threads += u32::from(command.starts_with(DAMON_THREAD));
+        }
     }
     others.extend(sched_ext(from));
     others.extend(damon(from, damon_threads));
@@ -189,8 +196,9 @@ mod tests {
             ("sys/kernel/sched_ext/root/ops", "rusty\n"),
             ("sys/kernel/debug/sched/llc_balancing/enabled", "1\n"),
             ("proc/sys/kernel/numa_balancing", "2\n"),
+            ("proc/7/comm", "numad\n"),
         ]);
-        let processes = [("bash", Pid(6)), ("numad", Pid(7))];
+        let processes = [("bash", Pid(6)), ("numad", Pid(7)), ("memtierd", Pid(8))];
         let found = find(&from, processes.into_iter());
         let kinds: Vec<&str> = found.iter().map(|other| other.kind.as_str()).collect();
         assert_eq!(kinds, ["numad", "sched_ext", "cache_aware", "numa_balancing"]);
@@ -213,6 +221,7 @@ mod tests {
                 (&state, state_text),
                 (&action, action_text),
                 (&target, "41\n"),
+                ("proc/9/comm", "kdamond.1\n"),
             ])
         };
         let thread = [("kdamond.1", Pid(9))];
@@ -224,7 +233,24 @@ mod tests {
         assert!(moved_by_damon(&from).is_empty());
         let (_off, from) = with("off\n", "migrate_hot\n");
         assert_eq!(kinds(&from, &thread), [""; 0]);
-        let (_unreadable, from) = machine(&[]);
+        let (_unreadable, from) = machine(&[("proc/9/comm", "kdamond.1\n")]);
         assert_eq!(kinds(&from, &thread), ["damon"], "its thread is seen");
+    }
+
+    #[test]
+    fn a_name_of_a_manager_counts_for_nothing_if_another_user_chose_it() {
+        const STRANGER: u32 = 65_534;
+        // Only root can give files to another user.
+        if effective_user() != 0 {
+            return;
+        }
+        let (folder, from) = machine(&[("proc/7/comm", "numad\n"), ("proc/9/comm", "x\n")]);
+        let processes = [("numad", Pid(7)), ("kdamond.0", Pid(9))];
+        assert_eq!(kinds(&from, &processes), ["numad", "damon"]);
+        for pid in ["7", "9"] {
+            let path = folder.path().join("proc").join(pid);
+            std::os::unix::fs::chown(path, Some(STRANGER), None).unwrap();
+        }
+        assert_eq!(kinds(&from, &processes), [""; 0]);
     }
 }
