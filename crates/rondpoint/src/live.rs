@@ -9,6 +9,7 @@ mod rates;
 mod sampling_budget;
 pub(crate) mod trees;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -17,8 +18,8 @@ use rondpoint_core::counting_pause::{CountingPause, Glance, Watch};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
 use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
-use rondpoint_core::plan::{Action, Outcome, StepResult};
-use rondpoint_core::{Nanos, Observation, Plan, Topology};
+use rondpoint_core::plan::{Action, Kind, Outcome, Proposal, Reason, StepResult};
+use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::observe::sampler::Rate;
@@ -60,6 +61,11 @@ pub(crate) trait Watched {
 
     /// Whether a plan may be carried out now.
     fn may_act(&self) -> bool {
+        true
+    }
+
+    /// Whether a process may be changed now. Asked before each plan that changes it.
+    fn may_change(&mut self, _pid: Pid) -> bool {
         true
     }
 }
@@ -250,7 +256,26 @@ impl<W: Watched> LiveHost<W> {
             self.note(format!("nothing is changed: {error}"));
             return all.map(|index| outcome(plan, index, refused(&error))).collect();
         }
-        all.map(|index| self.act(plan, index)).collect()
+        let closed = self.closed_to(plan);
+        let is_closed = |index: usize| {
+            let Proposal { action, reason, .. } = &plan.steps[index];
+            let is_change = action.kind() != Kind::Sampling && !matches!(reason, Reason::Undo(_));
+            is_change && action.pid().is_some_and(|pid| closed.contains(&pid))
+        };
+        let mut outcomes = Vec::new();
+        for index in all {
+            outcomes.push(match is_closed(index) {
+                true => outcome(plan, index, StepResult::Refused { errno: EPERM }),
+                false => self.act(plan, index),
+            });
+        }
+        outcomes
+    }
+
+    /// Processes of a plan that may not be changed.
+    fn closed_to(&mut self, plan: &Plan) -> BTreeSet<Pid> {
+        let pids: BTreeSet<Pid> = plan.steps.iter().filter_map(|step| step.action.pid()).collect();
+        pids.into_iter().filter(|pid| !self.watched.may_change(*pid)).collect()
     }
 }
 
@@ -363,8 +388,7 @@ fn outcome(plan: &Plan, step: usize, result: StepResult) -> Outcome {
 mod tests {
     use std::process::Command;
 
-    use rondpoint_core::plan::{Proposal, Reason};
-    use rondpoint_core::{CpuSet, Pid, Tid};
+    use rondpoint_core::{CpuSet, Tid};
     use rondpoint_linux::Root;
     use rondpoint_linux::ledger_file::LedgerFile;
     use rondpoint_linux::observe::{Rung, Settings};

@@ -81,15 +81,14 @@ impl Board {
         Rc::new(RefCell::new(board))
     }
 
-    /// Those after this number that concern these processes, oldest first; `None` = all.
+    /// Those after this number that are to be shown, oldest first.
     pub(super) fn decisions(
         &self,
         after: u64,
-        is_shown: impl Fn(Option<Pid>) -> bool,
+        is_shown: impl Fn(&Decision) -> bool,
     ) -> Vec<Decision> {
-        let shown = |decision: &&Decision| is_shown(decision.pid.map(Pid));
         let new = self.decisions.iter().filter(|decision| decision.number > after);
-        new.filter(shown).cloned().collect()
+        new.filter(|decision| is_shown(decision)).cloned().collect()
     }
 
     /// Number of the last decision.

@@ -6,7 +6,6 @@
 //! waited for a CPU. On a crowded machine a process gets less CPU time than it would use.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use rondpoint_core::{Nanos, Pid};
@@ -58,6 +57,9 @@ struct Waits {
     running_ns: u64,
     waiting_ns: u64,
 }
+
+/// Deeper than any real tree; numbers that were given anew could make a circle.
+pub(super) const DEEPEST: usize = 64;
 
 /// How processes are read.
 #[derive(Debug, Clone, Copy)]
@@ -155,15 +157,16 @@ impl Census {
     pub(super) fn complete(&mut self, from: &Root, pid: Pid) -> Option<&Known> {
         let known = self.known.get_mut(&pid)?;
         if known.looked_up.is_none_or(|at| at.elapsed() > BELIEVED) {
-            let path = from.in_proc(pid.to_string());
-            known.facts.user = std::fs::metadata(&path).ok()?.uid();
-            let bytes = root::read_optional(&path.join("cgroup")).ok().flatten();
-            let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            let cgroup = text.as_deref().and_then(rules::cgroup);
-            known.facts.cgroup = cgroup.map(str::to_string);
+            known.facts.user = root::owner(from, pid)?;
+            known.facts.cgroup = cgroup_of(from, pid);
             known.looked_up = Some(Instant::now());
         }
         Some(known)
+    }
+
+    /// A process is new at the next look.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        self.known.remove(&pid);
     }
 
     /// As it is known.
@@ -183,11 +186,23 @@ impl Census {
 
     /// A process's parent, its parent, and so on, as last seen.
     pub(super) fn ancestors(&self, pid: Pid) -> impl Iterator<Item = Pid> {
-        // Deeper than any real tree; numbers that were given anew could make a circle.
-        const DEEPEST: usize = 64;
         let parent = |pid: &Pid| self.known.get(pid).map(|known| known.parent);
         std::iter::successors(parent(&pid), parent).take(DEEPEST)
     }
+}
+
+/// The parent of a process, and its name, owner and cgroup at this moment, for the rules that go by
+/// them. `None` if it has ended or cannot be read.
+pub(super) fn names_now(from: &Root, pid: Pid) -> Option<(Pid, Facts)> {
+    let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok()??;
+    let TaskStat { name: command, parent, .. } = stat::parse(&bytes).ok()?;
+    let (user, cgroup) = (root::owner(from, pid)?, cgroup_of(from, pid));
+    Some((Pid(parent), Facts { command, user, cgroup, ..Facts::default() }))
+}
+
+fn cgroup_of(from: &Root, pid: Pid) -> Option<String> {
+    let bytes = root::read_optional(&from.in_proc(format!("{pid}/cgroup"))).ok()??;
+    rules::cgroup(&String::from_utf8_lossy(&bytes)).map(str::to_string)
 }
 
 impl Waits {

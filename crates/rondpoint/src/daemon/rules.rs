@@ -166,6 +166,13 @@ impl Rules {
         Choice::Take(named.unwrap_or_else(|| "by its size".to_string()))
     }
 
+    /// Whether a process that is managed already may stay so under new rules. How much CPU time it
+    /// uses changes too often to end that.
+    pub(crate) fn keeps(&self, facts: &Facts) -> bool {
+        let is_named = self.manage.is_empty() || self.manage.of(facts).is_some();
+        is_named && facts.resident_bytes >= self.min_memory
+    }
+
     /// Whether it is worth a closer look.
     pub(crate) fn is_large(&self, facts: &Facts) -> bool {
         let wanted = facts.wanted_cpus.is_some_and(|cpus| cpus >= self.min_cpus);
@@ -250,6 +257,17 @@ mod tests {
                 Choice::Take("by request".into())
             );
         }
+    }
+
+    #[test]
+    fn new_rules_keep_what_they_name_and_what_has_enough_memory() {
+        let list = |names: &[&str]| Match { commands: words(names), ..Match::default() };
+        let keeps = |manage: Match, facts: &Facts| rules(manage, Match::default()).keeps(facts);
+        let idle = Facts { wanted_cpus: Some(0.0), ..facts("java", "/") };
+        assert!(keeps(Match::default(), &idle) && keeps(list(&["java"]), &idle));
+        assert!(!keeps(list(&["postgres"]), &idle), "the list names others");
+        let small = Facts { resident_bytes: 299 << 20, ..idle };
+        assert!(!keeps(Match::default(), &small) && !keeps(list(&["java"]), &small));
     }
 
     #[test]

@@ -19,12 +19,12 @@ use rondpoint_linux::observe::Observer;
 use rondpoint_linux::syscall::signal;
 
 use super::board::Shared;
-use super::census::Census;
+use super::census::{self, Census};
 use super::config::Config;
 use super::http::Http;
 use super::notify::Notify;
 use super::own::Own;
-use super::rules::{Request, Rules};
+use super::rules::{Choice, Request, Rules};
 use crate::control::protocol::Other;
 use crate::control::seldom::Seldom;
 use crate::control::server::Server;
@@ -54,6 +54,15 @@ struct Left {
     why: String,
 }
 
+/// What a client asked for a process.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    process: Identity,
+    request: Request,
+    /// The client's user, if only its owner may ask this. The request ends with this right.
+    owner: Option<u32>,
+}
+
 /// What the station is made of.
 pub(super) struct Parts {
     pub(super) observer: Observer,
@@ -76,7 +85,7 @@ pub(super) struct Station {
     census: Census,
     roots: BTreeMap<Pid, Managed>,
     left: BTreeMap<Pid, Left>,
-    requests: BTreeMap<Pid, (Identity, Request)>,
+    requests: BTreeMap<Pid, Asked>,
     others: Vec<Other>,
     paused: bool,
     /// It was started to act: else it has given up what that needs.
@@ -258,5 +267,24 @@ impl Watched for Station {
 
     fn may_act(&self) -> bool {
         self.acts()
+    }
+
+    /// A process may be new, or have another name or cgroup, since the last look.
+    fn may_change(&mut self, pid: Pid) -> bool {
+        let mut one = pid;
+        for _ in 0..census::DEEPEST {
+            let Some((parent, facts)) = census::names_now(&self.from, one) else { break };
+            if matches!(self.parts.rules.choose(&facts, None), Choice::Leave(_)) {
+                self.census.forget(one);
+                self.next_look = Instant::now();
+                return false;
+            }
+            // What started a managed program is none of its tree.
+            if self.roots.contains_key(&one) {
+                break;
+            }
+            one = parent;
+        }
+        true
     }
 }

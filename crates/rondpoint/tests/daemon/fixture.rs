@@ -42,6 +42,13 @@ pub(crate) fn mark() -> String {
     format!(".{:x}", std::process::id())
 }
 
+/// A program of this machine, by its name.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let folders = std::env::var_os("PATH").expect("a path");
+    let places = std::env::split_paths(&folders).map(|folder| folder.join(name));
+    places.into_iter().find(|place| place.is_file()).expect("a usual program")
+}
+
 /// A program to be managed, by the name under which it is started; killed when dropped.
 pub(crate) struct Program {
     child: Child,

@@ -5,6 +5,7 @@
 //! `RONDPOINT_RUNS=N` kills it N times. The policy is `shuffle`, which gives threads masks at
 //! random: this machine may have one node.
 
+mod excluded;
 #[path = "../harness/executable.rs"]
 mod executable;
 mod fixture;
@@ -18,7 +19,9 @@ mod worker;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rondpoint_core::CpuSet;
+use nix::sys::prctl::set_child_subreaper;
+use rondpoint_core::{CpuSet, Pid};
+use rondpoint_linux::Root;
 use rondpoint_linux::syscall::process::effective_user;
 
 use self::fixture::{Daemon, Program};
@@ -28,6 +31,8 @@ const TESTS: &[Test] = &[
     ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
     ("another_user_may_look_at_his_own_and_change_nothing", refused),
     ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
+    ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
+    ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
     ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
@@ -112,8 +117,11 @@ fn chosen(own: &CpuSet) {
 
     let late = Program::start("wanted-c");
     daemon.wait_for("another mask", || late.worker.narrow_threads(own) > 1);
+    // Nobody reaps its child, as in a container without an init.
+    set_child_subreaper(true).expect("allowed");
     drop(late);
     daemon.wait_for("its end", || daemon.ledgers() == 1);
+    set_child_subreaper(false).expect("allowed");
     let ledgers = daemon.folder();
     daemon.end();
     assert_eq!(wanted.worker.narrow_threads(own), 1);
@@ -151,9 +159,17 @@ struct Sleepers(Vec<std::process::Child>);
 
 impl Sleepers {
     fn start(count: usize, user: u32) -> Self {
-        let mut command = std::process::Command::new("sleep");
-        std::os::unix::process::CommandExt::uid(command.arg("1000"), user);
-        Self((0..count).map(|_| command.spawn().expect("it starts")).collect())
+        Self((0..count).flat_map(|_| Self::of(&["sleep", "1000"], user).take()).collect())
+    }
+
+    fn of(words: &[&str], user: u32) -> Self {
+        let mut command = std::process::Command::new(words[0]);
+        std::os::unix::process::CommandExt::uid(command.args(&words[1..]), user);
+        Self(vec![command.spawn().expect("it starts")])
+    }
+
+    fn take(mut self) -> Vec<std::process::Child> {
+        std::mem::take(&mut self.0)
     }
 
     fn pid(&self, index: usize) -> String {
@@ -184,6 +200,9 @@ fn limited(_: &CpuSet) {
         assert!(asked.success, "{index}: {asked:?}");
     }
     assert!(manage(&own.pid(0)).success, "it is one of the eight");
+    let both = daemon.ask(&["leave", &own.pid(0), "1073741823"]);
+    assert!(!both.success && both.errors.contains("no such process"), "{both:?}");
+    assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "managed", "none of the two");
     for (pid, why) in [(own.pid(8), "may not have more than 8"), (of_root.pid(0), "it is not his")]
     {
         let asked = manage(&pid);
@@ -197,6 +216,59 @@ fn limited(_: &CpuSet) {
     assert!(daemon.ask(&["manage", &own.pid(0)]).success, "root may");
     assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "managed");
     daemon.end();
+}
+
+/// A user has as many other users as /etc/subuid gives.
+fn outrun(_: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    const ANOTHER: u32 = 65_533;
+    let daemon = Daemon::start("act", &rules().replace("[manage]", "[manage]\nmost = 2"));
+    let folder = fixture::folder();
+    let set_user = folder.path().join("set-user-id");
+    executable::install(fixture::program("sleep"), &set_user);
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
+    std::fs::set_permissions(&set_user, mode).expect("ours");
+    let go = folder.path().join("go");
+    let script = format!(
+        "while [ ! -e {} ]; do sleep 0.05; done; exec {} 1000",
+        go.display(),
+        set_user.display()
+    );
+    let becomes_root = Sleepers::of(&["sh", "-c", &script], NOBODY);
+    let second = Sleepers::start(1, ANOTHER);
+    let third = Sleepers::start(1, 0);
+    let state = |pid: &str| {
+        let found = daemon.process(pid.parse().expect("a number"));
+        found.map_or(String::new(), |found| found["state"].to_string() + &found["why"].to_string())
+    };
+    let first = becomes_root.pid(0);
+    assert!(daemon.ask_as(NOBODY, &["manage", &first]).success);
+    assert!(state(&first).contains("managed"), "{}", state(&first));
+    let asked = daemon.ask_as(ANOTHER, &["manage", &second.pid(0)]);
+    assert!(asked.errors.contains("managed by request of their users"), "{asked:?}");
+    assert!(daemon.ask(&["manage", &third.pid(0)]).success);
+    assert!(state(&third.pid(0)).contains("managed"), "a place is left to root");
+    std::fs::write(&go, "").expect("ours");
+    let owner = || rondpoint_linux::root::owner(&Root::live(), Pid(first.parse().expect("ours")));
+    let has_become = || {
+        let name = std::fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
+        name.starts_with("set-user")
+    };
+    daemon.wait_for("its exec", has_become);
+    if owner() != Some(0) {
+        println!("not tried further: this file system knows no set-user-ID files");
+        return;
+    }
+    daemon.wait_for("its end as a managed one", || !state(&first).contains("managed"));
+    daemon.wait_for("its place", || state(&second.pid(0)).contains("managed\"\"by request"));
+    daemon.end();
+}
+
+fn between_looks(own: &CpuSet) {
+    excluded::is_not_changed(own, &rules());
 }
 
 fn asked_for(own: &CpuSet) {
@@ -251,6 +323,13 @@ fn reloaded(own: &CpuSet) {
     assert!(!asked.success, "{asked:?}");
     assert!(asked.errors.contains("line 8") && asked.errors.contains("min_cpu"), "{asked:?}");
     assert_eq!(daemon.process(goes.pid()).expect("it is shown")["state"], "left");
+    daemon.configure("act", &rules().replace("wanted-", "else-"));
+    assert!(daemon.ask(&["reload"]).success);
+    assert_eq!(stays.worker.narrow_threads(own), 1, "no list names it");
+    assert!(daemon.process(stays.pid()).is_none_or(|found| found["state"] != "managed"));
+    daemon.configure("act", &rules());
+    assert!(daemon.ask(&["reload"]).success);
+    daemon.wait_for("a mask", || stays.worker.narrow_threads(own) > 1);
     daemon.configure("observe", &rules());
     daemon.hang_up();
     daemon.wait_for("the masks", || stays.worker.narrow_threads(own) == 1);

@@ -1,10 +1,12 @@
 //! Answers to requests, by the rights of the user. Root and the configured group may do everything.
 //! Other users see the machine and their own processes.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Result;
 use rondpoint_core::Pid;
+use rondpoint_linux::root;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -35,7 +37,9 @@ impl Station {
         for (id, peer, call) in self.parts.server.turn() {
             tracing::debug!(user = peer.user, pid = peer.pid, call.method, "called");
             match self.parts.config_method(&call) {
-                Some(method::WATCH) if call.more => self.begin_watch(id, &peer, &call),
+                Some(method::WATCH) if call.more && !call.oneway => {
+                    self.begin_watch(id, &peer, &call);
+                }
                 _ => {
                     let answer = self.answer(trees, &peer, &call);
                     if let Err(refused) = &answer
@@ -132,15 +136,19 @@ impl Station {
         request: Request,
     ) -> Answer {
         let PidsRequest { pids } = read(call)?;
-        match request {
-            Request::Manage if !self.is_privileged(peer) => self.check_own(peer, &pids)?,
-            _ => self.insist(peer, "say which processes are managed")?,
-        }
-        for pid in &pids {
-            tracing::info!(user = peer.user, by = peer.pid, pid, ?request, "asked");
-            let asked = self.request(Pid(*pid), request);
-            asked.map_err(|error| Refused::new("NoSuchProcess", terminal::told(&error)))?;
-        }
+        let owner = match request {
+            Request::Manage if !self.is_privileged(peer) => {
+                self.check_own(peer, &pids)?;
+                Some(peer.user)
+            }
+            _ => {
+                self.insist(peer, "say which processes are managed")?;
+                None
+            }
+        };
+        let refused = |error| Refused::new("NoSuchProcess", terminal::told(&error));
+        self.request(&pids, request, owner).map_err(refused)?;
+        tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, "asked");
         self.choose(trees);
         let left = |pid: &u32| Some((*pid, self.left.get(&Pid(*pid))?));
         let told =
@@ -155,14 +163,14 @@ impl Station {
     /// Every user may have a few processes managed, unless they were told to leave.
     fn check_own(&self, peer: &Peer, pids: &[u32]) -> Result<(), Refused> {
         let refused = |message| Err(Refused::new("NotAllowed", message));
-        let (user, own) = (peer.user, |pid| self.owner(pid) == Some(peer.user));
+        let (user, own) = (peer.user, |pid| root::owner(&self.from, pid) == Some(peer.user));
         if let Some(pid) = pids.iter().find(|pid| !own(Pid(**pid))) {
             return refused(format!(
                 "user {user} may not have process {pid} managed: it is not his"
             ));
         }
         let is_left = |pid: Pid| {
-            let asked = |pid: &Pid| self.requests.get(pid).map(|(_, request)| *request);
+            let asked = |pid: &Pid| self.requests.get(pid).map(|asked| asked.request);
             let above = self.census.ancestors(pid);
             std::iter::once(pid).chain(above).any(|one| asked(&one) == Some(Request::Leave))
         };
@@ -171,20 +179,17 @@ impl Station {
                 "user {user} may not have process {pid} managed: it is to be left"
             ));
         }
-        let held = self.requests.keys().filter(|pid| own(**pid)).count();
-        let more = pids.iter().filter(|pid| !self.requests.contains_key(&Pid(**pid))).count();
-        if held + more > MOST_OF_A_USER {
+        // What others asked for processes of this user is none of the user's requests.
+        let is_held = |pid: &Pid| self.requests.get(pid).is_some_and(|one| one.owner == Some(user));
+        let held = self.requests.keys().filter(|pid| is_held(pid)).count();
+        let more: BTreeSet<Pid> =
+            pids.iter().map(|pid| Pid(*pid)).filter(|pid| !is_held(pid)).collect();
+        if held + more.len() > MOST_OF_A_USER {
             return refused(format!(
                 "user {user} may not have more than {MOST_OF_A_USER} processes managed"
             ));
         }
         Ok(())
-    }
-
-    /// The user that owns a process; root where it may not be looked into.
-    fn owner(&self, pid: Pid) -> Option<u32> {
-        let folder = std::fs::metadata(self.from.in_proc(pid.to_string())).ok()?;
-        Some(std::os::unix::fs::MetadataExt::uid(&folder))
     }
 
     /// Root, the daemon's own user and the group may do it.
@@ -289,6 +294,7 @@ impl Station {
             || old.acts() != new.acts();
         self.group = self.parts.config.control.group_number();
         self.parts.rules = rules;
+        self.drop_unnamed(trees);
         tracing::info!(decides_otherwise, ?notes, "the configuration was read anew");
         if decides_otherwise {
             self.begin_anew(trees);

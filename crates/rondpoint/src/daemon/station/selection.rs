@@ -6,10 +6,11 @@ use anyhow::Result;
 use rondpoint_core::{Nanos, Pid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::ledger_file::LedgerFile;
+use rondpoint_linux::root;
 
 use super::super::census::{Known, Pace};
 use super::super::rules::{Choice, Request};
-use super::{Left, Managed, Station};
+use super::{Asked, Left, Managed, Station};
 use crate::live::trees::Trees;
 use crate::{others, session, terminal};
 
@@ -133,14 +134,14 @@ impl Station {
 
     /// What was asked for a process, or for one that it descends from.
     fn request_of(&self, known: &Known) -> Option<Request> {
-        if let Some((of, request)) = self.requests.get(&known.identity.pid)
-            && *of == known.identity
+        if let Some(asked) = self.requests.get(&known.identity.pid)
+            && asked.process == known.identity
         {
-            return Some(*request);
+            return Some(asked.request);
         }
         let is_left = |pid: &Pid| {
             let asked = self.requests.get(pid);
-            asked.is_some_and(|(_, request)| *request == Request::Leave)
+            asked.is_some_and(|asked| asked.request == Request::Leave)
         };
         self.census.ancestors(known.identity.pid).any(|pid| is_left(&pid)).then_some(Request::Leave)
     }
@@ -158,11 +159,27 @@ impl Station {
 
     /// Trees end when their root has ended and no other process is in them.
     fn drop_ended(&mut self, trees: &mut Trees) {
-        let from = &self.from;
-        self.requests.retain(|_, (process, _)| process.is_there(from));
-        let alive: BTreeSet<Pid> = self.parts.observer.origins().values().copied().collect();
-        let is_over =
-            |one: &&Managed| !one.process.is_there(&self.from) && !alive.contains(&one.process.pid);
+        let from = self.from.clone();
+        self.requests.retain(|_, asked| asked.process.is_there(&from));
+        // After exec(2) of a set-user-ID file its user has no say.
+        let is_over = |asked: &Asked| {
+            asked.owner.is_some_and(|user| root::owner(&from, asked.process.pid) != Some(user))
+        };
+        let over: Vec<Pid> =
+            self.requests.values().filter(|one| is_over(one)).map(|one| one.process.pid).collect();
+        for pid in over {
+            self.requests.remove(&pid);
+            if self.roots.contains_key(&pid) {
+                self.drop_tree(trees, pid, "it belongs to another user than the one that asked");
+            }
+        }
+        // In a container whose first process reaps no orphan, ended processes stay in `/proc`.
+        let origins = self.parts.observer.origins();
+        let lives = |root: Pid| {
+            let mut members = origins.iter().filter(|(_, of)| **of == root);
+            members.any(|(pid, _)| Identity::of(&from, *pid).is_some())
+        };
+        let is_over = |one: &&Managed| !one.process.is_there(&from) && !lives(one.process.pid);
         let over: Vec<Pid> =
             self.roots.values().filter(is_over).map(|one| one.process.pid).collect();
         for pid in over {
@@ -171,6 +188,19 @@ impl Station {
         // They are taken again with a new one, if that can be made.
         for pid in trees.without_ledger() {
             self.drop_tree(trees, pid, "its ledger was removed");
+        }
+    }
+
+    /// Under new rules, trees end that the rules would not begin. The rest is chosen anew.
+    pub(super) fn drop_unnamed(&mut self, trees: &mut Trees) {
+        let is_asked = |pid: &&Pid| self.requests.contains_key(*pid);
+        let roots: Vec<Pid> = self.roots.keys().filter(|pid| !is_asked(pid)).copied().collect();
+        for pid in roots {
+            let rules = &self.parts.rules;
+            let known = self.census.complete(&self.from, pid);
+            if known.is_some_and(|known| !rules.keeps(&known.facts)) {
+                self.drop_tree(trees, pid, "the configuration does not name it");
+            }
         }
     }
 
@@ -203,6 +233,14 @@ impl Station {
             let most = self.parts.config.most_trees();
             anyhow::bail!("{most} processes are managed already ([manage] most)");
         }
+        let is_asked = |pid: &Pid| self.requests.get(pid).is_some_and(|one| one.owner.is_some());
+        let asked = self.roots.keys().filter(|pid| is_asked(pid)).count();
+        // Strangers leave half of the places to others.
+        if is_asked(&process.pid) && asked >= self.parts.config.most_trees().div_ceil(2) {
+            anyhow::bail!(
+                "{asked} processes are managed by request of their users ([manage] most)"
+            );
+        }
         let claim = session::claim_of(&self.from, process)?;
         if self.parts.config.acts() {
             session::may_move_pages_of(process.pid)?;
@@ -215,17 +253,39 @@ impl Station {
         Ok(())
     }
 
-    /// Notes what a client asks for a process.
+    /// Notes what a client asks for processes: for all of them, or for none. `owner` as in
+    /// [`Asked`].
     ///
     /// # Errors
-    /// There is no such process, or too much was asked.
-    pub(super) fn request(&mut self, pid: Pid, request: Request) -> Result<()> {
-        let process = session::process_of(&self.from, pid)?;
-        if self.requests.len() >= MOST_REQUESTS {
-            anyhow::bail!("{MOST_REQUESTS} requests are remembered already");
+    /// There is no such process, it is not the owner's, or too much was asked.
+    pub(super) fn request(
+        &mut self,
+        pids: &[u32],
+        request: Request,
+        owner: Option<u32>,
+    ) -> Result<()> {
+        let mut asked = BTreeMap::new();
+        for pid in pids.iter().map(|pid| Pid(*pid)) {
+            let process = session::process_of(&self.from, pid)?;
+            if owner.is_some_and(|user| root::owner(&self.from, pid) != Some(user)) {
+                anyhow::bail!("process {pid}: it has ended");
+            }
+            // What root asked before is more.
+            let stays = |one: &Asked| one.process == process && one.owner.is_none();
+            if owner.is_none() || !self.requests.get(&pid).is_some_and(stays) {
+                asked.insert(pid, Asked { process, request, owner });
+            }
         }
-        self.census.ask(&self.from, pid, self.pace());
-        self.requests.insert(pid, (process, request));
+        // Strangers leave half of the room to root.
+        let most = if owner.is_some() { MOST_REQUESTS / 2 } else { MOST_REQUESTS };
+        let new = asked.keys().filter(|pid| !self.requests.contains_key(pid)).count();
+        if self.requests.len() + new > most {
+            anyhow::bail!("{most} requests are remembered already");
+        }
+        for pid in asked.keys() {
+            self.census.ask(&self.from, *pid, self.pace());
+        }
+        self.requests.extend(asked);
         Ok(())
     }
 }

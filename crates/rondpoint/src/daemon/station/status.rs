@@ -1,11 +1,12 @@
 //! The daemon's state for clients, made on request from the last look.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use rondpoint_core::cost::{Price, lost_to_latency};
 use rondpoint_core::model::{App, Deviation, Rung, Traffic};
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::{Bytes, Model, Pid};
+use rondpoint_linux::act::Identity;
 use rondpoint_linux::observe::kernel::FreeMemory;
 use rondpoint_linux::root;
 
@@ -238,7 +239,8 @@ impl Station {
         let window = board.window.as_ref();
         let app = window.and_then(|window| Some((window, window.app(pid)?)));
         let threads = app.map(|(window, app)| self.threads(window, app)).unwrap_or_default();
-        let decisions = board.decisions(0, |of| of == Some(pid));
+        let known = self.census.get(pid).map(|known| known.identity);
+        let decisions = board.decisions(0, |one| known.is_some_and(|of| is_about(one, of)));
         Ok(ExplainReply { process, threads, decisions })
     }
 
@@ -287,14 +289,18 @@ impl Station {
 
     /// Those after a number that the caller may see.
     pub(super) fn decisions(&self, after: u64, only: Option<u32>) -> Vec<Decision> {
-        let users: BTreeMap<Pid, u32> =
-            self.census.iter().map(|one| (one.identity.pid, one.facts.user)).collect();
-        let is_shown = |pid: Option<Pid>| match only {
-            None => true,
-            Some(user) => pid.is_some_and(|pid| users.get(&pid) == Some(&user)),
+        let is_own = |decision: &Decision, user| {
+            let known = decision.pid.and_then(|pid| self.census.get(Pid(pid)));
+            known.is_some_and(|of| of.facts.user == user && is_about(decision, of.identity))
         };
+        let is_shown = |decision: &Decision| only.is_none_or(|user| is_own(decision, user));
         self.parts.board.borrow().decisions(after, is_shown)
     }
+}
+
+/// Whether a decision is about this process, and not about an earlier one of the same number.
+fn is_about(decision: &Decision, process: Identity) -> bool {
+    decision.pid == Some(process.pid.0) && decision.at_s >= process.started.seconds()
 }
 
 fn bytes(traffic: &Traffic) -> Vec<Vec<f64>> {
@@ -312,5 +318,34 @@ fn exempt(why: Exemption) -> &'static str {
         Exemption::OtherManager => "it is in a cpuset of another manager",
         Exemption::OptedOut => "the user said so",
         Exemption::GivenUp => "earlier trials made it slower again and again",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::Nanos;
+
+    use super::*;
+    use crate::control::protocol::Event;
+
+    #[test]
+    fn a_decision_about_an_earlier_process_of_the_same_number_is_not_shown() {
+        let decision = |pid, at_s| Decision {
+            number: 1,
+            at_s,
+            pid,
+            plan: 1,
+            policy: String::new(),
+            event: Event::Step,
+            kind: String::new(),
+            action: String::new(),
+            reason: String::new(),
+            detail: String::new(),
+        };
+        let process = Identity { pid: Pid(7), started: Nanos(5_000_000_000) };
+        assert!(is_about(&decision(Some(7), 5.0), process));
+        assert!(!is_about(&decision(Some(7), 4.9), process), "that process had ended");
+        assert!(!is_about(&decision(Some(8), 6.0), process));
+        assert!(!is_about(&decision(None, 6.0), process));
     }
 }
