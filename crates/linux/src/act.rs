@@ -35,40 +35,40 @@ use crate::syscall::advice::Advice;
 use crate::syscall::pages::Reach;
 use crate::syscall::time::since_boot_ns;
 
-/// A process as it was when it was observed: its number alone may belong to another by now.
+/// A process by number and start time. The number alone may be reused for another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// Its number.
+    /// Number of the process.
     pub pid: Pid,
-    /// When it started, since boot.
+    /// Start time of the process, since boot.
     pub started: Nanos,
 }
 
 impl Identity {
-    /// The process that has this number now; `None` where there is none, or only its remains. A
-    /// process lives as long as one of its threads, also where its main thread has ended.
+    /// The process that has this number now; `None` if there is none, or only a zombie. A process
+    /// lives as long as one of its threads, even if its main thread has ended.
     ///
     /// # Errors
-    /// The kernel does not say. The caller must not take that for a process that is gone, and
-    /// forget what was done to it.
+    /// `/proc` cannot be read. The process may then be alive, so the caller must keep its records
+    /// of changes.
     pub fn find(root: &Root, pid: Pid) -> Result<Option<Self>, LinuxError> {
         let found = stat_in(root, format!("{pid}/stat"))?.filter(stat::TaskStat::is_alive);
         Ok(found.map(|found| Self { pid, started: started(&found) }))
     }
 
-    /// As [`Self::find`]; `None` also where the kernel does not say.
+    /// As [`Self::find`]; `None` also on an error.
     #[must_use]
     pub fn of(root: &Root, pid: Pid) -> Option<Self> {
         Self::find(root, pid).ok().flatten()
     }
 
-    /// Whether it is surely still the same process.
+    /// Whether the same process certainly still lives; false on an error.
     #[must_use]
     pub fn is_there(&self, root: &Root) -> bool {
         Self::of(root, self.pid) == Some(*self)
     }
 
-    /// Whether it is still the same process.
+    /// Whether the same process still lives.
     ///
     /// # Errors
     /// As [`Self::find`].
@@ -77,7 +77,7 @@ impl Identity {
     }
 }
 
-/// What a `stat` beneath `/proc` says; `None` where its task is gone.
+/// The content of a `stat` file beneath `/proc`; `None` if its task has ended.
 pub(crate) fn stat_in(root: &Root, path: String) -> Result<Option<stat::TaskStat>, LinuxError> {
     let path = root.in_proc(path);
     // A task that ends while its file is read leaves an empty one behind.
@@ -90,12 +90,12 @@ pub(crate) fn stat_in(root: &Root, path: String) -> Result<Option<stat::TaskStat
     }
 }
 
-/// Whether a thread has ended and waits to be reaped.
+/// Whether a thread is a zombie.
 pub(crate) fn has_ended(found: &stat::TaskStat) -> bool {
     matches!(found.state, 'Z' | 'X')
 }
 
-/// What `stat` says of each thread of a process that has not ended.
+/// The content of `stat` of each living thread of a process.
 pub(crate) fn living_threads(root: &Root, pid: Pid) -> Result<Vec<stat::TaskStat>, LinuxError> {
     let folder = format!("{pid}/task");
     let threads = root::list(&root.in_proc(&folder))?;
@@ -104,7 +104,7 @@ pub(crate) fn living_threads(root: &Root, pid: Pid) -> Result<Vec<stat::TaskStat
     found.filter_map(|found| found.map(|found| found.filter(is_living)).transpose()).collect()
 }
 
-/// Does the steps of plans on the running machine.
+/// Applies the steps of plans to the running machine.
 #[derive(Debug)]
 pub struct Actor {
     root: Root,
@@ -112,21 +112,19 @@ pub struct Actor {
     masks: Masks,
     home: Home,
     cpusets: Cpusets,
-    /// Sharers of memory, where this program may move pages for every process that has mapped them.
+    /// Users of shared memory. `None` if this program may not move pages of several processes.
     sharers: Option<Sharers>,
-    /// Changes of masks that are ready to be made, by plan and step.
+    /// Prepared changes of masks, by plan and step.
     prepared: BTreeMap<(u64, usize), Result<Change, StepResult>>,
-    /// When the last observation was made, and when each process of it started. Number and start
-    /// together identify a process.
+    /// Time of the last observation. `started` has the start time of each of its processes.
     seen: Nanos,
     started: BTreeMap<Pid, Nanos>,
-    /// Threads with masks of their own, and those masks.
+    /// Threads that the program itself has bound, with their masks.
     bound: Vec<(Identity, Tid, CpuSet)>,
 }
 
 impl Actor {
-    /// For the machine that `topology` describes and the tree of processes that begins with
-    /// `first`.
+    /// An actor for the tree of processes beneath `first`.
     #[must_use]
     pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
         let mut cpusets = Cpusets::default();
@@ -145,9 +143,9 @@ impl Actor {
         }
     }
 
-    /// Takes in a look at the tree before any other part does. Fills in what each thread is
-    /// allowed, and which processes and threads are exempt for their mask or cpuset. An heir of one
-    /// of our masks gets the mask that it would have had without us.
+    /// Completes an observation of the tree, before other parts use it. Sets each thread's allowed
+    /// CPUs, and marks processes and threads as exempt for their mask or cpuset. A thread that
+    /// inherited one of our masks gets its creator's original mask.
     pub fn follow(&mut self, observation: &mut Observation) -> Followed {
         self.seen = observation.at;
         self.started =
@@ -168,14 +166,14 @@ impl Actor {
         self.started.get(&pid).map(|started| Identity { pid, started: *started })
     }
 
-    /// Looks up what the masks are that a plan changes. The entries have to be in the ledger before
-    /// its steps are done.
+    /// Reads the masks that a plan changes. The returned entries must be in the ledger before the
+    /// plan's first step.
     pub fn prepare(&mut self, plan: &Plan) -> Vec<Entry> {
         self.prepared.clear();
         for (step, proposal) in plan.steps.iter().enumerate() {
             let Action::SetAffinity { pid, tid, cpus, via } = &proposal.action else { continue };
             let kernel = |cpu: usize| self.topology.kernel_cpu(cpu) as usize;
-            // Of another tree, or gone.
+            // The process belongs to another tree, or has ended.
             let Some(process) = self.identity(*pid) else { continue };
             let cpus: CpuSet = cpus.iter().map(kernel).collect();
             let (number, via, seen) = (plan.number, via.map(kernel), self.seen);
@@ -184,14 +182,14 @@ impl Actor {
             self.prepared.insert((plan.number, step), change);
         }
         let changes = || self.prepared.values().filter_map(|change| change.as_ref().ok());
-        // A thread that has chosen a mask looks like an heir once other threads are given that
+        // A thread that chose a mask would look like an heir after other threads are given the same
         // mask.
         let is_given = |mask: &CpuSet| changes().any(|change| change.gives(mask));
         let bystanders = self.bound.iter().filter(|(_, _, mask)| is_given(mask));
         let bystanders = bystanders
             .filter_map(|(process, tid, _)| threads::find(&self.root, *process, *tid).transpose());
         let Ok(bystanders) = bystanders.collect::<Result<Vec<Task>, LinuxError>>() else {
-            // No mask is changed before the threads that this would hurt are known.
+            // Without the threads that chose these masks no mask may be changed.
             self.prepared.clear();
             return Vec::new();
         };
@@ -201,8 +199,8 @@ impl Actor {
         entries
     }
 
-    /// Does one step. Its inverse is in the ledger, and so is a process that has to stand still
-    /// meanwhile.
+    /// Applies one step. The caller has written its inverse into the ledger. The ledger also gets
+    /// the process that is stopped for the step.
     pub fn step(&mut self, plan: &Plan, step: usize, ledger: &mut LedgerFile) -> Outcome {
         let begin = Instant::now();
         let mut frozen = Nanos(0);
@@ -264,7 +262,7 @@ impl Actor {
             Action::MovePages { pid, pages, .. } => self.move_pages(*pid, pages),
             Action::Replicate { pid, pages } => self.advise(*pid, pages, Advice::Replicate),
             Action::Unreplicate { pid, pages } => self.advise(*pid, pages, Advice::Unreplicate),
-            // Masks are set and whole processes moved above, the rate is set where the sensors are.
+            // `step` handles masks and whole processes, and the sensors handle the sampling rate.
             Action::SetAffinity { .. }
             | Action::MoveProcessMemory { .. }
             | Action::SetSampling { .. } => StepResult::Unsupported,
@@ -277,7 +275,7 @@ impl Actor {
         !self.masks.is_empty()
     }
 
-    /// Puts back all masks of the tree, and forgets them unless the kernel refused one.
+    /// Restores all masks of the tree, and forgets them unless the kernel refused one.
     pub fn begin_anew(&mut self) -> threads::Restored {
         let restored = self.restore_masks();
         if restored.refused == 0 {
@@ -286,7 +284,7 @@ impl Actor {
         restored
     }
 
-    /// Puts back the masks of one process, which is left alone from now on. If the kernel refuses a
+    /// Restores the masks of one process, which is not managed from now on. If the kernel refuses a
     /// mask, all are tried again when the tree ends.
     pub fn release(&mut self, process: Identity) -> threads::Restored {
         let restored = threads::restore_process(&self.root, &self.masks, process);
@@ -300,7 +298,7 @@ impl Actor {
         restored
     }
 
-    /// Puts back all masks of the tree.
+    /// Restores all masks of the tree.
     #[must_use]
     pub fn restore_masks(&self) -> threads::Restored {
         threads::restore(&self.root, &self.masks)

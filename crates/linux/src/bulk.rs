@@ -32,44 +32,44 @@ use crate::parse::maps::{self, Mapping};
 use crate::root::Root;
 use crate::syscall::pages::Reach;
 
-/// Most passes over a running process, which maps more while its memory moves.
+/// Most passes over a running process, which maps more memory while its memory moves (our choice).
 pub const MAX_PASSES: u32 = 4;
 
-/// Separate mappings of a process at most, 100 MB of them: four times what any distribution allows
-/// (`vm.max_map_count`, 1,048,576 at most).
+/// Most mappings of a process, which take 100 MB here. It is four times the largest
+/// `vm.max_map_count` of a distribution, 1,048,576.
 const MAX_MAPPINGS: usize = 4 << 20;
 
-/// What is moved: a process's memory, from which nodes to which, and how.
+/// An order to move a process's memory between nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// The process.
     pub process: Identity,
-    /// From which node to which, as the kernel numbers them.
+    /// Target node by source node, the kernel's numbers.
     pub ways: BTreeMap<u32, u32>,
-    /// Whether pages that other processes have mapped too are moved.
+    /// Whether to move pages that other processes have mapped too.
     pub reach: Reach,
-    /// Threads that move.
+    /// Number of threads that move pages.
     pub workers: NonZeroUsize,
-    /// Bytes that are moved in a second at most.
+    /// Most bytes to move in a second; `None`: no limit.
     pub limit: Option<Bytes>,
-    /// How often the process is gone through: once for one that stands still, else up to
-    /// [`MAX_PASSES`], until nothing is left to be moved.
+    /// Most passes over the process: 1 for a stopped process, else up to [`MAX_PASSES`]. Passes end
+    /// when no page is left to move.
     pub passes: u32,
 }
 
 impl Order {
-    /// Whether a page that was moved can be told from one that is still to be moved.
+    /// Whether no node is both source and target. Pages that were moved are then on other nodes
+    /// than pages still to move.
     #[must_use]
     pub fn leads_away(&self) -> bool {
         self.ways.values().all(|target| !self.ways.contains_key(target))
     }
 }
 
-/// Memory of the process by node, found by asking for every page that is there.
+/// Memory of a process by node, by locating every present page. A process that has ended has none.
 ///
 /// # Errors
-/// The process's maps cannot be read, as for another user's process. A process that has ended has
-/// no memory.
+/// The process's maps cannot be read, for example those of another user's process.
 pub fn survey(
     root: &Root,
     process: Identity,
@@ -94,11 +94,11 @@ pub fn survey(
     }
 }
 
-/// Moves the memory. `watch` is called about twenty times a second by the calling thread; it may
-/// stop the work through `control`.
+/// Moves the memory of an order. The calling thread calls `watch` about twenty times a second,
+/// which may stop the work through `control`.
 ///
 /// # Errors
-/// The process's maps cannot be read. Whatever happens later is an outcome.
+/// The process's maps cannot be read. Later failures are part of the result.
 pub fn relocate(
     root: &Root,
     order: &Order,
@@ -127,8 +127,8 @@ fn relocate_with(
             break;
         };
         if !order.leads_away() {
-            // What lies on a source now may have come from another: only what is new is gone
-            // through.
+            // Pages on a source may have come from another source, so this pass visits only new
+            // mappings.
             let all = mappings.clone();
             mappings = without(mappings, &done);
             done = all;
@@ -155,7 +155,7 @@ fn relocate_with(
     Ok(moved)
 }
 
-/// What the process has mapped, adjacent mappings as one; `None` where it has ended.
+/// The mappings of the process, adjacent ones merged; `None` if it has ended.
 fn mappings(root: &Root, process: Identity) -> Result<Option<Vec<Mapping>>, LinuxError> {
     if !process.is_there(root) {
         return Ok(None);

@@ -15,10 +15,10 @@ use crate::syscall::advice::{self, Advice, MOST_RANGES};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::watch_end;
 
-/// Ranges of addresses, ascending and apart: first address and one past the last.
+/// Ranges of addresses `(first, one past the last)`, ascending and separate.
 type Ranges = [(u64, u64)];
 
-/// Gives the advice for these pages and says what became of them.
+/// Gives the advice for these pages and counts the results.
 pub(super) fn step(
     root: &Root,
     process: Identity,
@@ -49,13 +49,13 @@ fn told(result: Result<PageCounts, LinuxError>) -> StepResult {
     }
 }
 
-/// Whether the kernel replicates.
+/// Whether the kernel has NUMA replication.
 #[must_use]
 pub fn is_offered(root: &Root) -> bool {
     root.in_proc("self/numa_copies").exists()
 }
 
-/// Pages as ranges: neighbours become one.
+/// The ranges of pages; adjacent pages become one range.
 #[must_use]
 pub fn ranges_of(pages: &[PageMove]) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> =
@@ -92,13 +92,14 @@ fn carried_out(
         moved: pages(moved),
         in_place: pages(in_place),
         no_memory,
-        // Pinned, under I/O, written too often, or not there.
+        // These pages are pinned, under I/O, written too often, or absent.
         busy: missing - no_memory,
         ..PageCounts::default()
     })
 }
 
-/// Gives the advice range by range where the kernel refuses one. Returns whether memory was short.
+/// Gives the advice for all ranges, and goes on behind a range that the kernel refuses. Returns
+/// whether memory was short.
 fn give(
     root: &Root,
     process: Identity,
@@ -108,7 +109,7 @@ fn give(
     let failed =
         |source| LinuxError::io(&root.in_proc(process.pid.0.to_string()), "advise", source);
     let handle = watch_end(process.pid.0 as i32).map_err(failed)?;
-    // Its number may have become another's before the handle was there.
+    // The number may have been reused before the descriptor was opened.
     if !process.is_there(root) {
         return Err(failed(io::Error::from_raw_os_error(libc::ESRCH)));
     }
@@ -125,7 +126,7 @@ fn give(
                     sum += bytes;
                     sum <= taken
                 });
-                // A range that was taken in part ended in a refusal, which the next call meets.
+                // A range that the kernel took in part begins the next call, which refuses it.
                 left = &left[whole.count().max(1)..];
             }
             Err(error) => match error.raw_os_error() {
@@ -141,7 +142,7 @@ fn give(
     Ok(short)
 }
 
-/// How much of the ranges has copies now.
+/// Bytes of the ranges that have copies now.
 fn bytes_with_copies(root: &Root, process: Identity, ranges: &Ranges) -> Result<u64, LinuxError> {
     let path = root.in_proc(format!("{}/numa_copies", process.pid.0));
     let Some(mut lines) = Lines::open(&path)? else { return Ok(0) };

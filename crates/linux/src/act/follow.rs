@@ -21,22 +21,22 @@ use crate::root::Root;
 use crate::syscall::affinity;
 use crate::syscall::time::since_boot_ns;
 
-/// What was found beside what is in the observation.
+/// Results of a look at masks that are not part of the observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Followed {
-    /// To be written into the ledger.
+    /// Entries for the ledger.
     pub entries: Vec<Entry>,
-    /// Threads with masks of their own, and those masks.
+    /// Threads that the program itself has bound, with their masks.
     pub(super) bound: Vec<(Identity, Tid, CpuSet)>,
-    /// Threads and processes that had inherited a mask of ours and have what their creator had.
+    /// Number of threads that had inherited a mask of ours and got their creator's original one.
     pub heirs: u64,
-    /// Threads that have chosen a mask of their own since we changed theirs.
+    /// Number of threads whose masks other processes changed after us.
     pub left_alone: u64,
 }
 
-/// The cpuset of the process that the tree begins with, or its last one. A process found in another
-/// was put there by another manager. It is looked up anew each time, because its name changes when
-/// the controller is switched on for a group further down.
+/// The present or last cpuset of the tree's first process. Another manager has put a process into
+/// any other cpuset. The path is read in each look, because it changes when the controller is
+/// switched on for a group further down.
 #[derive(Debug, Clone)]
 pub(super) struct Home {
     pub(super) first: Pid,
@@ -67,8 +67,8 @@ impl Home {
 }
 
 impl Look<'_> {
-    /// Fills in what each thread is allowed, and which processes and threads are exempt for their
-    /// mask or cpuset.
+    /// Sets each thread's allowed CPUs, and marks processes and threads as exempt for their mask or
+    /// cpuset.
     pub(super) fn over(mut self, observation: &mut Observation) -> Followed {
         let mut indices = Indices::new(self.topology);
         for process in &mut observation.processes {
@@ -108,7 +108,7 @@ impl Look<'_> {
         for one in &process.threads {
             own.push(self.without_us(one, identity, cpuset));
         }
-        // The widest is what the process was started with.
+        // The widest mask is that of the process's start.
         let base = own.iter().flatten().fold(CpuSet::new(), |all, mask| all.union(mask));
         for (one, mask) in process.threads.iter_mut().zip(own) {
             let Some(mask) = mask else { continue };
@@ -120,7 +120,7 @@ impl Look<'_> {
         }
     }
 
-    /// The mask that a thread would have without us; `None` where it has ended.
+    /// The mask that a thread would have without our changes; `None` if it has ended.
     fn without_us(
         &mut self,
         one: &ThreadObservation,
@@ -160,7 +160,8 @@ fn is_gone(thread: i32) -> bool {
     affinity::get(thread).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 
-/// From the kernel's CPU numbers to the topology's; most threads have one of few masks.
+/// Conversion of masks from the kernel's CPU numbers to the topology's, with a cache because most
+/// threads have one of few masks.
 struct Indices {
     by_kernel: BTreeMap<usize, usize>,
     known: BTreeMap<CpuSet, CpuSet>,

@@ -19,26 +19,26 @@ use crate::observe::tasks::MAX_THREADS;
 use crate::parse::cpulist;
 use crate::syscall::process::ticks_per_second;
 
-/// Masks remembered for one thread: the guard lets it move three times in thirty seconds, so this
-/// is ten minutes and more.
+/// Most masks kept for one thread. The guard allows three moves in thirty seconds, so they reach
+/// back ten minutes or more.
 const MAX_GIVEN: usize = 64;
-/// Threads remembered; beyond that those are forgotten that ended first, with what they could have
-/// left to heirs.
+/// Most threads kept. Beyond it the threads that ended first are dropped, with the masks that their
+/// heirs may have.
 const MAX_HELD: usize = 2 * MAX_THREADS;
 
-/// A thread, by more than its number.
+/// A thread by process, number and start time. The number alone may be reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Task {
-    /// Its process.
+    /// Process of the thread.
     pub process: Identity,
-    /// Its number.
+    /// Number of the thread.
     pub tid: Tid,
-    /// When it started, since boot, in whole clock ticks.
+    /// Start time since boot, in whole clock ticks.
     pub started: Nanos,
 }
 
 impl Task {
-    /// What is written into the ledger about a thread that has chosen its mask.
+    /// The ledger's entry about a thread that has chosen its mask.
     #[must_use]
     pub fn entry(&self) -> Entry {
         let Self { process: Identity { pid, started }, tid, started: born } = *self;
@@ -51,7 +51,8 @@ impl Task {
 pub struct Original {
     /// CPUs.
     pub cpus: CpuSet,
-    /// These were all CPUs of its cpuset: it had no mask of its own, and shall have none again.
+    /// Whether the mask was all CPUs of the thread's cpuset. Restoring it then sets all possible
+    /// CPUs.
     pub whole: bool,
 }
 
@@ -62,8 +63,8 @@ struct Given {
     at: Nanos,
     via: Option<usize>,
     cpus: CpuSet,
-    /// The manager may have been killed before this came about, or between the one CPU and the
-    /// mask.
+    /// Whether the manager may have been killed before this mask was set, or between the first CPU
+    /// and the mask.
     uncertain: bool,
 }
 
@@ -71,12 +72,12 @@ struct Given {
 struct Held {
     original: Original,
     given: Vec<Given>,
-    /// When it ended or chose a mask of its own. The masks that it was given are kept for its
-    /// heirs.
+    /// Time at which the thread ended or chose a mask of its own; its masks are kept for its heirs.
+    /// `None` while it has a mask of ours.
     until: Option<Nanos>,
 }
 
-/// A change of one thread's mask, ready to be written down and then made.
+/// A prepared change of one thread's mask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// Number of the plan.
@@ -85,49 +86,49 @@ pub struct Change {
     pub task: Task,
     /// The session that its process belongs to.
     pub session: u32,
-    /// When, since boot.
+    /// Time of the change, since boot.
     pub at: Nanos,
-    /// What it had before our first change.
+    /// The thread's mask before our first change.
     pub original: Original,
-    /// The CPU that it is put on first.
+    /// The CPU that the thread is moved to first.
     pub via: Option<usize>,
     /// The new mask.
     pub cpus: CpuSet,
 }
 
-/// What the mask of a thread says about it.
+/// The origin of a thread's present mask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// We never changed it, and it inherited nothing of ours.
+    /// We did not change the mask, and it was not inherited from a thread with a mask of ours.
     Untouched,
-    /// It has what we gave it; this is what it had before.
+    /// We set the mask; the thread's original one.
     Ours(Original),
-    /// It inherited what we gave to its creator; this is what it would have had without.
+    /// The thread inherited a mask of ours; its creator's original one.
     Heir(Original),
-    /// We changed it, and then another process changed it; this is what it had before.
+    /// We changed the mask, and then another process changed it; the thread's original one.
     Changed(Original),
 }
 
-/// What we did to the masks of a tree of processes.
+/// Our changes of the masks in a tree of processes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Masks {
     held: BTreeMap<Task, Held>,
-    /// Every mask that any thread was given, and when the first was given.
+    /// Every mask that any thread was given. `first` is the time of the first change.
     given: BTreeSet<CpuSet>,
     first: Option<Nanos>,
-    /// Threads that had chosen a mask before we gave the same one to others: no heirs.
+    /// Threads that chose a mask before we gave the same one to others. They are no heirs.
     own: BTreeSet<Task>,
-    /// Processes that were first seen after the first change.
+    /// Processes first observed after the first change.
     family: BTreeSet<Identity>,
     /// The sessions (setsid(2)) of processes with changed masks.
     sessions: BTreeSet<u32>,
-    /// The manager was killed, and did not see the last threads that were born.
+    /// Whether the manager was killed, so that it did not observe the youngest threads.
     was_killed: bool,
 }
 
 impl Masks {
-    /// As it stands in the ledger of a manager that is gone; `entries` in the order in which they
-    /// were written.
+    /// The changes in the ledger of a manager that has ended. `entries` are in the order of
+    /// writing.
     pub fn of_ledger<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         let mut masks = Self { was_killed: true, ..Self::default() };
         let mut last = None;
@@ -147,13 +148,13 @@ impl Masks {
                 _ => {}
             }
         }
-        // A plan is written down as a whole before its first step is done.
+        // All changes of a plan are written before its first step, so some may not have been made.
         let given = masks.held.values_mut().flat_map(|held| &mut held.given);
         given.for_each(|given| given.uncertain = Some(given.plan) == last);
         masks
     }
 
-    /// Notes a change that is about to be made.
+    /// Adds a change before it is made.
     pub fn enter(&mut self, change: &Change) {
         let new = || Held { original: change.original.clone(), given: Vec::new(), until: None };
         let held = self.held.entry(change.task).or_insert_with(new);
@@ -172,7 +173,7 @@ impl Masks {
         }
     }
 
-    /// The last change of a thread was not made.
+    /// Removes a thread's last change, which was not made.
     pub fn withdraw(&mut self, task: &Task) {
         if let Some(held) = self.held.get_mut(task) {
             held.given.pop();
@@ -182,7 +183,7 @@ impl Masks {
         }
     }
 
-    /// A thread has chosen a mask of its own, whatever it is.
+    /// Records that a thread has chosen a mask of its own, whatever it is.
     pub fn let_choose(&mut self, task: Task) {
         self.own.insert(task);
         if let Some(held) = self.held.get_mut(&task) {
@@ -190,22 +191,21 @@ impl Masks {
         }
     }
 
-    /// Whether the thread of this number has ever chosen a mask since we changed it or gave the
-    /// same to others.
+    /// Whether the thread of this number chose a mask of its own, as far as recorded.
     #[must_use]
     pub fn has_chosen(&self, process: Identity, tid: Tid) -> bool {
         self.own.range(numbered(process, tid)).next().is_some()
     }
 
-    /// Forgets threads that have ended. For threads with masks of ours, the masks that heirs may
-    /// have are kept.
+    /// Drops threads that have ended. Masks of ours that their heirs may have are kept.
     pub fn forget_gone(&mut self, at: Nanos, is_gone: impl Fn(&Task) -> bool) {
         self.own.retain(|task| !is_gone(task));
         let ended: Vec<Task> = self.tasks().filter(|task| is_gone(task)).copied().collect();
         ended.iter().for_each(|task| self.let_go(task, at));
     }
 
-    /// A thread ended, or chose a mask of its own: from then on no task inherits ours from it.
+    /// Records that a thread ended or chose a mask of its own at a time. Threads created later do
+    /// not inherit a mask of ours from it.
     pub fn let_go(&mut self, task: &Task, at: Nanos) {
         if let Some(held) = self.held.get_mut(task) {
             held.until = Some(at);
@@ -219,10 +219,10 @@ impl Masks {
         }
     }
 
-    /// Whether a process may have come from the tree unseen, where its parents have ended. That is
-    /// so where the manager was killed, and the process belongs to one of the tree's sessions and
-    /// is younger than the first change. In a container the session often began outside. The kernel
-    /// calls each such session 0, and that serves as well.
+    /// Whether a process whose parents have ended may belong to the tree without having been
+    /// observed. That is so if the manager was killed, and the process is of one of the tree's
+    /// sessions and younger than the first change. In a container the kernel shows each session
+    /// from outside as 0, which is compared in the same way.
     #[must_use]
     pub fn may_have_borne(&self, process: &Identity, session: u32) -> bool {
         self.was_killed && self.sessions.contains(&session) && self.is_late(process)
@@ -232,31 +232,31 @@ impl Masks {
         self.first.is_some_and(|first| process.started.0 + tick() > first.0)
     }
 
-    /// Notes a process that was seen. True if it has to be written down: it came after the first
-    /// change and a later search for heirs could miss it.
+    /// Adds an observed process. True if it must be written into the ledger: it is younger than the
+    /// first change, so a later search for heirs could miss it.
     pub fn see(&mut self, process: Identity) -> bool {
         self.is_late(&process) && self.family.insert(process)
     }
 
-    /// Whether no mask was ever changed.
+    /// Whether no mask was changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Whether a thread may have been born with a mask of ours: even a change that was withdrawn
-    /// may have lasted for a moment.
+    /// Whether a thread may have inherited a mask of ours. Even a change that was removed may have
+    /// been in effect for a moment.
     #[must_use]
     pub fn may_have_heirs(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Every thread that has a mask of ours, as far as is known.
+    /// Every known thread with a mask of ours.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.held.iter().filter(|(_, held)| held.until.is_none()).map(|(task, _)| task)
     }
 
-    /// The thread of this number that has a mask of ours.
+    /// The thread of this number, if it has a mask of ours.
     #[must_use]
     pub fn task(&self, process: Identity, tid: Tid) -> Option<&Task> {
         self.held
@@ -265,27 +265,26 @@ impl Masks {
             .map(|(task, _)| task)
     }
 
-    /// The mask that a thread was given last.
+    /// The mask that we gave to a thread last.
     #[must_use]
     pub fn now(&self, task: &Task) -> Option<&CpuSet> {
         Some(&self.held.get(task)?.given.last()?.cpus)
     }
 
-    /// All processes in which there may be masks of ours.
+    /// All processes that may have threads with masks of ours.
     #[must_use]
     pub fn processes(&self) -> BTreeSet<Identity> {
         self.held.keys().map(|task| task.process).chain(self.family.iter().copied()).collect()
     }
 
-    /// Whether a thread was given this mask: a thread with another one is no heir.
+    /// Whether we gave this mask to any thread. A thread with another mask is no heir.
     #[must_use]
     pub fn was_given(&self, now: &CpuSet) -> bool {
         self.given.contains(now)
     }
 
-    /// What a thread's mask of now says. `cpuset` is what its cpuset has, where that is known. The
-    /// kernel cuts our masks down when a cpuset loses CPUs, and replaces a mask of which nothing is
-    /// left.
+    /// The origin of a thread's present mask `now`. `cpuset`: CPUs of its cpuset, if known. The
+    /// kernel removes CPUs from masks when a cpuset loses them, and replaces an empty mask.
     #[must_use]
     pub fn standing(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Standing {
         match self.held.get(task).filter(|held| held.until.is_none()) {
@@ -296,7 +295,8 @@ impl Masks {
         }
     }
 
-    /// The mask of the creator, if this one was inherited: what all possible creators had at least.
+    /// The original mask of the creator, if this mask was inherited. With several possible creators
+    /// it is the CPUs that all of them had.
     fn inherited(&self, task: &Task, now: &CpuSet) -> Option<Original> {
         let had = |(of, held): &(&Task, &Held)| **of != *task && held.had(now, task.started);
         let all: Vec<(&Task, &Held)> = self.held.iter().filter(had).collect();
@@ -310,14 +310,14 @@ impl Masks {
     }
 }
 
-/// All threads of this number, whenever they started.
+/// The range of all threads of this number, with any start time.
 fn numbered(process: Identity, tid: Tid) -> RangeInclusive<Task> {
     let at = |started| Task { process, tid, started };
     at(Nanos(0))..=at(Nanos(u64::MAX))
 }
 
 impl Held {
-    /// Whether this is what we gave it last, or may have given it last.
+    /// Whether the mask is the one that we gave to the thread last, or may have given.
     fn has(&self, now: &CpuSet, cpuset: Option<&CpuSet>) -> bool {
         let certain = self.given.iter().rposition(|given| !given.uncertain);
         let later = &self.given[certain.map_or(0, |place| place + 1)..];
@@ -329,10 +329,10 @@ impl Held {
         if later.is_empty() { last_certain } else { last_certain || later.iter().any(may) }
     }
 
-    /// Whether it had this mask at a time, give or take a clock tick: the kernel tells starts no
-    /// finer.
+    /// Whether the thread had this mask at a time, within a clock tick, which is the resolution of
+    /// start times.
     fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
-        // A mask equal to the original is what the thread would have without us.
+        // A mask equal to the original one was not set by us.
         let is_ours = self.original.cpus != *mask;
         is_ours
             && self.given.iter().enumerate().any(|(place, given)| {
@@ -340,7 +340,7 @@ impl Held {
                 let end = next.map(|next| next.at).or(self.until).unwrap_or(Nanos(u64::MAX));
                 let born =
                     given.at.0 < at.0.saturating_add(tick()) && at.0 < end.0.saturating_add(tick());
-                // It stays on the one CPU for the moment between two calls.
+                // The thread has the single-CPU mask for the moment between two calls.
                 let moment = given.uncertain || at.0 < given.at.0.saturating_add(tick());
                 born && (given.cpus == *mask || moment && given.is_via(mask))
             })
@@ -362,13 +362,13 @@ impl Given {
 }
 
 impl Change {
-    /// Whether its thread will have this mask, be it for a moment.
+    /// Whether the change gives its thread this mask, even for a moment.
     #[must_use]
     pub fn gives(&self, mask: &CpuSet) -> bool {
         self.cpus == *mask || self.via.is_some_and(|cpu| mask.len() == 1 && mask.contains(cpu))
     }
 
-    /// What is written into the ledger before it is made.
+    /// The ledger's entry, which is written before the change is made.
     #[must_use]
     pub fn entry(&self) -> Entry {
         Entry::Mask(MaskEntry {
@@ -409,7 +409,7 @@ fn set(list: &str) -> Option<CpuSet> {
     Some(cpus.iter().map(|&cpu| cpu as usize).collect())
 }
 
-/// Nanoseconds of a clock tick.
+/// Length of a clock tick, ns.
 fn tick() -> u64 {
     1_000_000_000 / ticks_per_second()
 }

@@ -12,13 +12,13 @@ use rondpoint_core::{Pid, Topology};
 
 use crate::syscall::pages::{self, PageStatus, Reach};
 
-/// Most base pages of one call, 16 MiB. So many are worth the call's fixed cost, and few enough
-/// that no thread of the program waits for long. The kernel migrates 512 at a time.
+/// Most base pages of one call: 16 MiB (our choice). It is worth the call's fixed cost, and no
+/// thread of the program waits for long. The kernel migrates 512 at a time.
 const CALL_BASE_PAGES: u64 = 4096;
-/// Pages located by one call.
+/// Most pages located by one call (our choice).
 const LOCATE_PAGES: usize = 1 << 16;
 
-/// What moves pages: the kernel, or a test's stand-in for it.
+/// A mover of pages: the kernel, or a test's replacement.
 pub trait Pages {
     /// As [`pages::locate`].
     ///
@@ -38,7 +38,7 @@ pub trait Pages {
     ) -> io::Result<Vec<Option<PageStatus>>>;
 }
 
-/// The kernel.
+/// Moves pages by the kernel's move_pages(2).
 #[derive(Debug, Clone, Copy)]
 pub struct Live(pub Reach);
 
@@ -57,15 +57,15 @@ impl Pages for Live {
     }
 }
 
-/// Moves pages for every process that has mapped them in some ranges of addresses, elsewhere only
-/// those that no other process has mapped.
+/// Moves shared pages in some ranges of addresses. Elsewhere it moves only pages that no other
+/// process has mapped.
 #[derive(Debug)]
 pub struct InRanges<'a, K> {
-    /// What moves pages of the process alone.
+    /// Mover of pages that only the process has mapped.
     pub own: &'a K,
-    /// What moves pages for everybody.
+    /// Mover of shared pages too.
     pub shared: &'a K,
-    /// First address and the one behind the last.
+    /// Ranges for `shared`: `(first address, one past the last)`.
     pub ranges: &'a [(u64, u64)],
 }
 
@@ -94,17 +94,17 @@ impl<K: Pages> Pages for InRanges<'_, K> {
     }
 }
 
-/// From where a page is moved.
+/// The node that a page must be on to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Only from the node that its move names. A page elsewhere was moved by another process, or
-    /// was only assumed to lie where its neighbours do.
+    /// Only the node that its move names. A page elsewhere was moved by another process, or its
+    /// node was only assumed from its neighbours.
     Planned,
-    /// From wherever it is.
+    /// Any node.
     Any,
 }
 
-/// Moves the pages, each to its node, and counts what became of each.
+/// Moves each page to its node and counts the results.
 pub fn relocate(
     kernel: &impl Pages,
     pid: Pid,
@@ -115,12 +115,12 @@ pub fn relocate(
     let mut counts = PageCounts::default();
     match relocate_all(kernel, pid, moves, origin, topology, &mut counts) {
         Ok(()) => StepResult::Pages(counts),
-        // What was moved before the process ended is not worth telling: it is gone with it.
+        // Pages moved before the process ended do not count, because they are freed.
         Err(error) if has_ended(&error) => StepResult::Gone,
         Err(error) if counts == PageCounts::default() => {
             StepResult::Refused { errno: error.raw_os_error().unwrap_or(libc::EIO) }
         }
-        // Part of it was done: the counts say so, the rest has failed.
+        // Some calls succeeded. The remaining pages count as failed.
         Err(_) => {
             let told: u64 = counts.each().sum();
             counts.failed += moves.iter().map(base_pages).sum::<u64>().saturating_sub(told);
@@ -129,9 +129,9 @@ pub fn relocate(
     }
 }
 
-/// Whether the error says that there is no such process. ESRCH says so, and EINVAL for a zombie
-/// without memory (`find_mm_struct`, mm/migrate.c, Linux 6.12). Nothing else that is asked here can
-/// be invalid.
+/// Whether an error of move_pages(2) means that the process has ended: ESRCH, or EINVAL for a
+/// zombie without memory (`find_mm_struct`, mm/migrate.c, Linux 6.12). The other arguments are
+/// valid.
 fn has_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
 }
@@ -152,7 +152,7 @@ fn relocate_all(
     Ok(())
 }
 
-/// The pages that are to be moved, by target, ascending by address. The others are counted.
+/// The pages to move, by target, ascending by address. Counts the others.
 fn misplaced(
     kernel: &impl Pages,
     pid: Pid,
@@ -182,7 +182,7 @@ fn misplaced(
     Ok(by_target)
 }
 
-/// Parts of a list of which none holds more than [`CALL_BASE_PAGES`], unless it is a single page.
+/// Splits a list into parts of at most [`CALL_BASE_PAGES`]. A larger single page is a part.
 fn calls(pages: &[PageMove]) -> impl Iterator<Item = &[PageMove]> {
     let mut rest = pages;
     std::iter::from_fn(move || {
@@ -216,11 +216,11 @@ fn relocate_call(
     Ok(())
 }
 
-/// Moves pages to one node with one call. Of each page: the node where it is now, or why it did not
-/// move.
+/// Moves pages to one node with one call. Returns for each page its present node, or the error
+/// number that kept it from moving.
 ///
 /// # Errors
-/// Those of the call, but for want of memory, which is told of the pages that it hit.
+/// Those of the call, except ENOMEM, which becomes the status of the affected pages.
 pub(crate) fn move_to(
     kernel: &impl Pages,
     pid: Pid,
@@ -235,7 +235,7 @@ pub(crate) fn move_to(
         }
         Err(error) => return Err(error),
     };
-    // Another part of a page that is moving already, as the kernel counts pages, is busy too.
+    // The kernel reports a second part of a page that is already moving as busy too.
     let is_open = |status: &Option<PageStatus>| matches!(status, None | Some(Err(libc::EBUSY)));
     let open = addresses.iter().zip(&statuses).filter(|(_, status)| is_open(status));
     let open: Vec<u64> = open.map(|(address, _)| *address).collect();
@@ -254,7 +254,7 @@ pub(crate) fn move_to(
 /// Counts pages that did not move by the cause.
 pub(crate) fn count_failure(counts: &mut PageCounts, errno: i32, pages: u64) {
     let of = match errno {
-        // Nothing mapped, the shared page of zeros.
+        // Nothing is mapped there, or it is the shared zero page.
         libc::ENOENT | libc::EFAULT => &mut counts.absent,
         libc::EBUSY | libc::EAGAIN => &mut counts.busy,
         libc::ENOMEM => &mut counts.no_memory,

@@ -13,24 +13,24 @@ use crate::lines::Lines;
 use crate::parse::maps;
 use crate::root::{self, Root};
 
-/// How long an answer holds. Reading the maps of some hundred processes takes tens of milliseconds.
-/// A process that joins later finds pages moved to serve the processes that use them most.
+/// Time for which an answer holds (our choice). Reading the maps of some hundred processes takes
+/// tens of milliseconds. Until then pages may be moved although a new process maps them too.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// Which process has mapped which memory.
+/// The processes that have mapped each shared object.
 #[derive(Debug, Default)]
 pub(super) struct Sharers {
-    /// Managed processes that may be touched, and what they have mapped so that others may too.
+    /// Shared mappings of managed processes that are not exempt.
     managed: BTreeMap<Pid, Vec<SharedMapping>>,
-    /// What was asked about, and when.
+    /// Objects of the last search. `asked_at` is its time.
     asked: BTreeSet<SharedObject>,
     asked_at: Option<Instant>,
-    /// Those of them that a process outside the tree may have mapped.
+    /// Objects of them that a process outside the tree may have mapped.
     foreign: BTreeSet<SharedObject>,
 }
 
 impl Sharers {
-    /// Takes in a look at the tree.
+    /// Updates the managed processes from an observation of the tree.
     pub(super) fn follow(&mut self, observation: &Observation) {
         let is_ours = |process: &&ProcessObservation| process.exempt.is_none();
         self.managed = observation
@@ -41,8 +41,8 @@ impl Sharers {
             .collect();
     }
 
-    /// The ranges of a process's addresses that hold these pages and may be moved for every process
-    /// that has mapped them.
+    /// The address ranges of these pages that only managed processes have mapped, so that shared
+    /// pages may move.
     pub(super) fn ranges(&mut self, root: &Root, pid: Pid, pages: &[PageMove]) -> Vec<(u64, u64)> {
         let Some(mappings) = self.managed.get(&pid) else { return Vec::new() };
         let is_wanted = |mapping: &&SharedMapping| {
@@ -60,8 +60,8 @@ impl Sharers {
         wanted.iter().filter(is_ours).map(|mapping| (mapping.start, mapping.end)).collect()
     }
 
-    /// Looks for processes that are not managed and have mapped what those have that are. Where one
-    /// may not be looked into, it may have mapped anything.
+    /// Searches for processes outside the tree that have mapped objects of managed ones. If the
+    /// maps of one cannot be read, it may have mapped all of them.
     fn ask(&mut self, root: &Root) {
         self.asked = self.managed.values().flatten().map(|mapping| mapping.object).collect();
         self.asked_at = Some(Instant::now());

@@ -19,12 +19,13 @@ use crate::syscall::affinity;
 use crate::syscall::time::since_boot_ns;
 use crate::{LinuxError, cpuset};
 
-/// Rounds of looking for heirs: while one creator has its mask back, another may still create.
+/// Most rounds of the search for heirs (our choice). While one creator's mask is restored, another
+/// may still create threads.
 const MAX_ROUNDS: usize = 16;
-/// The largest mask: no kernel is built for more CPUs.
+/// Number of CPUs in the largest mask. No kernel is built for more.
 const ALL_CPUS: usize = 8192;
 
-/// What a step wants of a thread, in the kernel's numbers.
+/// A requested mask of a thread, in the kernel's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) plan: u64,
@@ -32,24 +33,24 @@ pub(super) struct Wanted {
     pub(super) tid: Tid,
     pub(super) cpus: CpuSet,
     pub(super) via: Option<usize>,
-    /// When this thread was seen. A thread that started later only has the same number.
+    /// Time of the observation. A thread that started later is another one with the same number.
     pub(super) seen: Nanos,
 }
 
-/// What became of masks that were to be put back.
+/// Results of restoring masks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Threads that have their first mask again.
+    /// Threads whose original mask was restored.
     pub put_back: u64,
-    /// Threads that had it already.
+    /// Threads that already had their original mask.
     pub in_place: u64,
-    /// Threads that had inherited a mask of ours and have what their creator had.
+    /// Threads that had inherited a mask of ours and got their creator's original one.
     pub heirs: u64,
-    /// Threads with a mask that another process has changed meanwhile: left as they are.
+    /// Threads whose mask another process has changed. They are left as they are.
     pub left_alone: u64,
     /// Threads that have ended.
     pub gone: u64,
-    /// Threads of which the kernel refused it.
+    /// Threads whose mask the kernel did not let us read or set.
     pub refused: u64,
 }
 
@@ -65,18 +66,18 @@ impl Restored {
     }
 }
 
-/// The thread of a process that has this number now; `None` where it has ended.
+/// The thread of a process that has this number now; `None` if it has ended.
 ///
 /// # Errors
-/// The kernel does not say.
+/// `/proc` cannot be read.
 pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Result<Option<Task>, LinuxError> {
     let found = stat_in(root, format!("{}/task/{tid}/stat", process.pid))?;
     let found = found.filter(|found| !has_ended(found));
     Ok(found.map(|found| Task { process, tid, started: started(&found) }))
 }
 
-/// What exactly would be changed. The new mask stays inside what the thread had before our first
-/// change, and what its cpuset gives now, which the kernel sees to.
+/// Prepares a change of a thread's mask. The new mask is inside the thread's original one. The
+/// kernel keeps it inside the cpuset.
 pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
     let not_seen = |_| StepResult::Refused { errno: libc::EAGAIN };
     let task = find(root, wanted.process, wanted.tid).map_err(not_seen)?.ok_or(StepResult::Gone)?;
@@ -87,7 +88,7 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
     let cpuset = cpuset::cpus_of(root, task.process.pid);
     let original = match masks.standing(&task, &now, cpuset.as_ref()) {
         Standing::Ours(original) | Standing::Heir(original) => original,
-        // It has chosen this since it was looked at, or before.
+        // Another process or the thread itself has changed the mask after us.
         Standing::Changed(_) => return Err(StepResult::Refused { errno: libc::EBUSY }),
         Standing::Untouched if masks.has_chosen(task.process, task.tid) => {
             return Err(StepResult::Refused { errno: libc::EBUSY });
@@ -105,12 +106,12 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
     Ok(Change { plan: wanted.plan, task, session, at, original, via, cpus })
 }
 
-/// Makes a change that was prepared and written down.
+/// Makes a prepared change, which the ledger already has.
 pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
     let before = masks.now(&change.task).unwrap_or(&change.original.cpus).clone();
     masks.enter(change);
     if let Some(cpu) = change.via {
-        // A CPU that has just gone is no reason to give up the mask.
+        // This CPU may have just gone offline. The mask is set all the same.
         let _ = affinity::set(thread(change.task), &[cpu].into_iter().collect());
     }
     let set = match change.cpus == change.original.cpus {
@@ -121,7 +122,7 @@ pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
         Ok(()) => StepResult::Done,
         Err(error) => {
             masks.withdraw(&change.task);
-            // It is not to stay on the one CPU. A thread that cannot be set now either has ended,
+            // The thread must not stay on the single CPU. If this fails too, the thread has ended
             // or belongs to another user.
             let _ = affinity::set(thread(change.task), &before);
             result(&error)
@@ -129,8 +130,8 @@ pub(super) fn give(masks: &mut Masks, change: &Change) -> StepResult {
     }
 }
 
-/// Gives a thread the mask that it had. A thread without a mask of its own gets all possible CPUs:
-/// the kernel cuts them to its cpuset, now and later.
+/// Restores a thread's original mask. A thread that had none of its own gets all possible CPUs,
+/// which the kernel limits to its cpuset, now and later.
 fn put_back(task: Task, original: &Original) -> io::Result<()> {
     match original.whole {
         true => affinity::set(thread(task), &CpuSet::first(ALL_CPUS)),
@@ -138,17 +139,18 @@ fn put_back(task: Task, original: &Original) -> io::Result<()> {
     }
 }
 
-/// A thread that was born with a mask of ours gets what it would have had without us. Returns
-/// whether it could.
+/// Gives a thread that inherited a mask of ours its creator's original one. Returns whether it
+/// succeeds.
 pub(super) fn disinherit(task: Task, original: &Original) -> bool {
     put_back(task, original).is_ok()
 }
 
-/// Puts back all masks of the tree. What cannot be looked at counts as refused.
+/// Restores all masks of the tree. A thread or process that cannot be read counts as refused.
 #[must_use]
 pub fn restore(root: &Root, masks: &Masks) -> Restored {
     let mut counts = Restored::default();
-    // The search reads every process of the machine, and the end of a run waits for it.
+    // The search reads every process of the machine, and the end of a run waits for it. Without
+    // heirs it is skipped.
     if !masks.may_have_heirs() {
         return counts;
     }
@@ -165,7 +167,7 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
                 }
             }
         }
-        // Of this round: the next may see more.
+        // Counts of this round only, because the next one replaces them.
         counts.refused = unseen + stuck.len() as u64;
         if counts.put_back + counts.heirs == before && counts.refused == 0 {
             break;
@@ -173,14 +175,14 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
     }
     let is_told = |task: &&Task| looked_at.contains(*task) || stuck.contains(*task);
     for task in masks.tasks().filter(|task| !is_told(task)) {
-        // A mask is refused where its thread exists but was not found.
+        // A thread that was not found and still exists counts as refused.
         let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
         *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
     }
     counts
 }
 
-/// Puts back the masks of one process.
+/// Restores the masks of one process.
 pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
     let mut counts = Restored::default();
     match root::list(&root.in_proc(format!("{}/task", process.pid))) {
@@ -198,7 +200,7 @@ pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> 
     counts
 }
 
-/// The kernel did not say what stands, or refused to change it.
+/// Error: the kernel did not let us read or set a mask.
 struct Unseen;
 
 fn restore_one(
@@ -209,7 +211,7 @@ fn restore_one(
 ) -> Result<(), Unseen> {
     let now = match affinity::get(thread(task)) {
         Ok(now) => now,
-        // A thread that has just ended counts as gone if it was one of ours.
+        // A thread with a mask of ours that has just ended is counted as gone by the caller.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
         Err(_) => return Err(Unseen),
     };
@@ -230,8 +232,8 @@ fn restore_one(
     Ok(())
 }
 
-/// Processes that may have come from the tree, though their parents have ended and no look saw them
-/// come. Adds to `unseen` what the kernel did not say.
+/// Processes that may belong to the tree although their parents have ended and no observation had
+/// them. Adds the processes that cannot be read to `unseen`.
 fn orphans(root: &Root, masks: &Masks, unseen: &mut u64) -> Vec<Identity> {
     let names = root::list(&root.proc).unwrap_or_else(|_| {
         *unseen += 1;
@@ -244,8 +246,7 @@ fn orphans(root: &Root, masks: &Masks, unseen: &mut u64) -> Vec<Identity> {
             None
         })?;
         let process = Identity { pid, started: started(&found) };
-        // Kernel threads have session 0, as processes of a session from outside of a container
-        // have.
+        // Kernel threads have session 0 too, as processes of sessions from outside a container do.
         let may_have = !found.is_kernel_thread && masks.may_have_borne(&process, found.session);
         may_have.then_some(process)
     };
@@ -262,7 +263,7 @@ fn is_closed(error: &LinuxError) -> bool {
 #[derive(Default)]
 struct Tree {
     tasks: Vec<Task>,
-    /// Processes and threads of which the kernel did not say whether they are there.
+    /// Number of processes and threads that could not be read.
     unseen: u64,
 }
 
@@ -281,8 +282,7 @@ fn tree(root: &Root, masks: &Masks) -> Tree {
     let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
     let mut tasks = Tasks::new(root.clone(), first, None);
     let births = Births { known: &known, all: false };
-    // Where another user's process may not be looked into, the other masks are put back all the
-    // same.
+    // If another user's process cannot be read, the other masks are restored all the same.
     let members = tasks.members(births).unwrap_or_else(|error| {
         tree.unseen += u64::from(!is_closed(&error));
         let threads = |process: &Identity| match tasks.threads_of(process.pid) {

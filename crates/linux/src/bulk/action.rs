@@ -15,19 +15,19 @@ use crate::ledger_file::LedgerFile;
 use crate::root::Root;
 use crate::syscall::pages::Reach;
 
-/// Workers at most: more wait for each other in the kernel.
+/// Most workers. More wait for each other in the kernel.
 const WORKERS: usize = 4;
 
-/// As many workers as there are CPUs, but no more than are of use.
+/// The number of workers for this machine: its CPUs, at most [`WORKERS`].
 #[must_use]
 pub fn workers() -> NonZeroUsize {
     let cpus = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     cpus.min(NonZeroUsize::new(WORKERS).expect("it is not zero"))
 }
 
-/// Moves a process's memory along `ways`, the kernel's numbers of nodes. A process that has to
-/// stand still for it does so within its budget, and is in `ledger` before. Says also for how long
-/// it did.
+/// Moves a process's memory along `ways`, the kernel's numbers of nodes. A process that must be
+/// stopped for it is written into `ledger` before and stopped within its budget. Returns also the
+/// time for which it was stopped.
 #[must_use]
 pub fn step(
     root: &Root,
@@ -59,7 +59,7 @@ fn refused(error: &LinuxError) -> StepResult {
     StepResult::Refused { errno: error.errno().unwrap_or(libc::EIO) }
 }
 
-/// What a plan is told: what moved, or why nothing did.
+/// The result of the plan's step.
 fn result(moved: &Moved) -> StepResult {
     let mut counts: PageCounts = moved.tally.counts;
     match moved.end {

@@ -14,17 +14,18 @@ use super::present::{Present, Unit};
 use super::tally::{self, End, Tally};
 use crate::act::pages::{self, Pages};
 
-/// Most bytes of one call. So many are worth the call's fixed cost: the kernel drains the page
-/// lists of every CPU. They are few enough that a stop does not take long.
+/// Most bytes of one call (our choice). They are worth the call's fixed cost: the kernel drains the
+/// page lists of every CPU. They are few enough for a quick stop.
 const CALL_BYTES: u64 = 16 << 20;
-/// Bytes that a worker takes from the queue and locates with one call.
+/// Bytes that a worker takes from the queue and locates with one call (our choice).
 const PORTION_BYTES: u64 = 16 << 20;
-/// Under a limit no call moves more than this part of a second's bytes.
+/// Least number of calls per second under a limit: no call moves more than this part of a second's
+/// bytes.
 const CALLS_PER_S: u64 = 20;
-/// How often the watcher is called.
+/// Time between two calls of the watcher.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// Stops the work from outside and tells how far it is.
+/// Control of the work by another thread: progress and stop.
 #[derive(Debug, Default)]
 pub struct Control {
     stopped: AtomicBool,
@@ -35,26 +36,26 @@ pub struct Control {
 }
 
 impl Control {
-    /// Ends the work after the calls that are under way.
+    /// Ends the work after the running calls.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
         let _held = hold(&self.lock);
         self.changed.notify_all();
     }
 
-    /// Whether it was stopped.
+    /// Whether [`Self::stop`] was called.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were located so far.
+    /// Bytes located so far.
     #[must_use]
     pub fn seen(&self) -> Bytes {
         Bytes(self.seen_bytes.load(Ordering::Relaxed))
     }
 
-    /// Bytes that were moved so far.
+    /// Bytes moved so far.
     #[must_use]
     pub fn moved(&self) -> Bytes {
         Bytes(self.moved_bytes.load(Ordering::Relaxed))
@@ -74,43 +75,43 @@ impl Control {
     }
 }
 
-/// A worker that panicked has left nothing half done behind these locks.
+/// Locks a mutex, even after a worker panicked: none leaves partial updates behind these locks.
 fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the workers do.
+/// The task of the workers.
 pub(super) struct Task<'a, K> {
     pub(super) kernel: &'a K,
     pub(super) pid: Pid,
-    /// Without a way everything is located and nothing moved.
+    /// Target node by source node. If it is empty, pages are located and not moved.
     pub(super) ways: &'a BTreeMap<u32, u32>,
-    /// Bytes a second.
+    /// Most bytes per second.
     pub(super) limit: Option<Bytes>,
 }
 
-/// The workers.
+/// The workers with their number and task.
 pub(super) struct Crew<'a, K> {
     pub(super) task: Task<'a, K>,
     pub(super) control: &'a Control,
 }
 
-/// What they share.
+/// State that the workers share.
 struct Shared<'a, K> {
     task: &'a Task<'a, K>,
     control: &'a Control,
     present: Mutex<Present>,
     total: Mutex<Tally>,
-    /// One of them cannot go on: the others need not either.
+    /// Whether a worker had to give up, so that the others stop too.
     over: AtomicBool,
-    /// Targets without memory: trying on would only wake their reclaim.
+    /// Targets without free memory. Further attempts would only wake their reclaim.
     full: Mutex<BTreeSet<u32>>,
     begin: Instant,
     moved_before: Bytes,
 }
 
 impl<K: Pages + Sync> Crew<'_, K> {
-    /// Goes through the pages once.
+    /// Visits all pages once.
     pub(super) fn work(
         &self,
         present: Present,
@@ -147,7 +148,7 @@ impl<K: Pages + Sync> Crew<'_, K> {
     }
 }
 
-/// Says that a worker has finished, however it did.
+/// Reports on drop that a worker has finished, even by a panic.
 struct Finish<'a> {
     running: &'a Mutex<usize>,
     finished: &'a Condvar,
@@ -186,11 +187,11 @@ impl<K: Pages> Shared<'_, K> {
     }
 }
 
-/// One of them.
+/// One worker.
 struct Worker<'a, K> {
     shared: &'a Shared<'a, K>,
     tally: Tally,
-    /// Pages to be moved, by target; a call is made when there are enough.
+    /// Pages to move, by target, until they fill a call.
     pending: BTreeMap<u32, Vec<Unit>>,
 }
 
@@ -221,7 +222,7 @@ impl<K: Pages> Worker<'_, K> {
         limited.unwrap_or(CALL_BYTES).min(CALL_BYTES)
     }
 
-    /// Locates pages and sorts out those that have a way to go.
+    /// Locates pages and adds those on a source node to `pending`.
     fn take_in(&mut self, units: Vec<Unit>) -> io::Result<()> {
         let Task { kernel, pid, ways, .. } = self.shared.task;
         let addresses: Vec<u64> = units.iter().map(|unit| unit.address).collect();
@@ -247,7 +248,7 @@ impl<K: Pages> Worker<'_, K> {
         Ok(())
     }
 
-    /// Makes calls for the targets that have at least `enough` bytes to come.
+    /// Makes calls for the targets with at least `enough` pending bytes.
     fn make_calls(&mut self, enough: u64) -> io::Result<()> {
         let targets: Vec<u32> = self.pending.keys().copied().collect();
         for target in targets {
@@ -264,8 +265,8 @@ impl<K: Pages> Worker<'_, K> {
         Ok(())
     }
 
-    /// Where sizes are not known: first a page at each huge page's border, which takes a huge page
-    /// with it. Then every page that has not come along.
+    /// Moves pages whose sizes are not known. First one page at each huge page's boundary, which
+    /// moves a whole huge page. Then every page that was not moved by that.
     fn move_blindly(&mut self, huge_bytes: u64) -> io::Result<()> {
         let pending = std::mem::take(&mut self.pending);
         for (target, units) in pending {
@@ -341,7 +342,7 @@ fn bytes_of(units: &[Unit]) -> u64 {
     units.iter().map(|unit| unit.bytes).sum()
 }
 
-/// How many units from the front have `most` bytes at most, but at least one.
+/// Number of units from the front with at most `most` bytes together, and at least 1.
 fn fitting(units: &[Unit], most: u64) -> usize {
     let mut sum = 0;
     let fits = |unit: &&Unit| {

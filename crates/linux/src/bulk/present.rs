@@ -14,22 +14,23 @@ use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::pagemap::{self, HUGE, PRESENT, Region};
 
-/// Addresses that one call looks through. The kernel holds the process's map lock meanwhile: 2 ms
-/// where every page is present (6.8 ns a page on a 2-CPU virtual machine).
+/// Bytes of address space that one PAGEMAP_SCAN visits. The kernel holds the process's map lock
+/// meanwhile: 2 ms if every page is present (measured: 6.8 ns a page on a 2-CPU virtual machine).
 const WINDOW_BYTES: u64 = 1 << 30;
-/// The same where each page has an entry to be read (`/proc/PID/pagemap`), there or not.
+/// Bytes of address space whose entries in `/proc/PID/pagemap` one call reads. Absent pages have
+/// entries too.
 const READ_WINDOW_BYTES: u64 = 64 << 20;
-/// Runs that one call returns at most.
+/// Most runs that one call returns.
 const REGIONS: usize = 512;
 
-/// What moves as one: a base page, or a huge page mapped as one.
+/// A unit of movement: a base page, or a huge page mapped as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) address: u64,
     pub(super) bytes: u64,
 }
 
-/// Looks ahead through the mappings as pages are asked for.
+/// An iterator over the present pages of mappings, which reads them in windows.
 #[derive(Debug)]
 pub(super) struct Present {
     pagemap: File,
@@ -37,12 +38,12 @@ pub(super) struct Present {
     found: VecDeque<Region>,
     page_bytes: u64,
     huge_bytes: u64,
-    /// The kernel finds runs by itself, and says which are of huge pages.
+    /// Whether the kernel has PAGEMAP_SCAN, which also reports huge pages.
     scans: bool,
 }
 
 impl Present {
-    /// The pages in `mappings`; `None` where the process has ended.
+    /// The present pages in `mappings`; `None` if the process has ended.
     pub(super) fn open(
         root: &Root,
         process: Identity,
@@ -56,7 +57,7 @@ impl Present {
             }
             Err(error) => return Err(LinuxError::io(&path, "open", error)),
         };
-        // A kernel without transparent huge pages maps none but hugetlb's, which are as large.
+        // Without transparent huge pages the kernel maps only hugetlb's, which have the same size.
         let path = root.in_sys("kernel/mm/transparent_hugepage/hpage_pmd_size");
         let size = root::read_optional(&path)?;
         let huge_bytes = size.and_then(|bytes| fields::single_number(&bytes).ok());
@@ -70,7 +71,7 @@ impl Present {
         }))
     }
 
-    /// Pages that a test makes up; `scans` as if the kernel did.
+    /// Pages given by a test. `scans`: as if the kernel had PAGEMAP_SCAN.
     #[cfg(test)]
     pub(super) fn made_up(found: &[(u64, u64, bool)], scans: bool) -> Self {
         let region = |&(start, end, huge): &(u64, u64, bool)| {
@@ -87,20 +88,20 @@ impl Present {
         }
     }
 
-    /// Whether sizes are known; otherwise all units are base pages, those of huge pages too.
+    /// Whether sizes are known. If not, all units are base pages, even those of huge pages.
     pub(super) fn knows_sizes(&self) -> bool {
         self.scans
     }
 
-    /// Size of a page that is mapped as a huge one.
+    /// Size of a huge page.
     pub(super) fn huge_bytes(&self) -> u64 {
         self.huge_bytes
     }
 
-    /// The next pages, about `bytes` of them; empty when there are no more.
+    /// The next pages, about `bytes` in all; empty at the end.
     ///
     /// # Errors
-    /// The process has let go of its memory.
+    /// The process has freed its memory.
     pub(super) fn next(&mut self, bytes: u64) -> io::Result<Vec<Unit>> {
         let mut units = Vec::new();
         let mut room = bytes;
@@ -112,7 +113,7 @@ impl Present {
             let size = if huge { self.huge_bytes } else { self.page_bytes };
             let mut address = region.start;
             while address < region.end && room > 0 {
-                // A run may begin or end inside a huge page, where a mapping of hugetlb does.
+                // A run may begin or end inside a huge page, as a mapping of hugetlb may.
                 let end = ((address / size + 1) * size).min(region.end);
                 units.push(Unit { address, bytes: end - address });
                 room = room.saturating_sub(end - address);
@@ -125,7 +126,7 @@ impl Present {
         Ok(units)
     }
 
-    /// Looks through the next window; false when all have been.
+    /// Reads the next window; false at the end.
     fn look_ahead(&mut self) -> io::Result<bool> {
         let Some(mapping) = self.mappings.front().copied() else { return Ok(false) };
         let up_to = if self.scans { self.scan(mapping)? } else { self.read(mapping)? };
@@ -152,15 +153,15 @@ impl Present {
         }
     }
 
-    /// Before Linux 6.7: reads the entries. Address space that is only reserved can be too large
-    /// for that.
+    /// Reads the entries of a window, for kernels before Linux 6.7. Large reserved address space
+    /// makes it slow.
     fn read(&mut self, mapping: Mapping) -> io::Result<u64> {
         if !mapping.is_accessible {
             return Ok(mapping.end);
         }
         let end = window(mapping, READ_WINDOW_BYTES);
         let mut bytes = vec![0; ((end - mapping.start) / self.page_bytes * 8) as usize];
-        // Of a process that has let go of its memory nothing is read: no page is there.
+        // A process that has freed its memory gives no bytes, so no page is present.
         let read = self.pagemap.read_at(&mut bytes, mapping.start / self.page_bytes * 8)?;
         let entry = |word: &[u8]| u64::from_ne_bytes(word.try_into().expect("eight bytes"));
         let entries = bytes[..read].chunks_exact(8).map(entry);
@@ -176,7 +177,7 @@ impl Present {
     }
 }
 
-/// The end of the first window of a mapping: windows begin at multiples of their size.
+/// The end of a mapping's first window. Windows begin at multiples of their size.
 fn window(mapping: Mapping, bytes: u64) -> u64 {
     ((mapping.start / bytes + 1) * bytes).min(mapping.end)
 }

@@ -6,50 +6,50 @@ use std::time::Duration;
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::{Bytes, Nanos};
 
-/// How it ended.
+/// The end of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum End {
-    /// All was gone through.
+    /// All pages were visited.
     #[default]
     Complete,
     /// The process has ended.
     Gone,
-    /// Stopped through the control.
+    /// The caller stopped it through the control.
     Cancelled,
-    /// The kernel refused to go on.
+    /// The kernel refused a call.
     Refused {
-        /// Its error number.
+        /// Error number of the call.
         errno: i32,
     },
 }
 
-/// What was counted on one way through the process. Pages are base pages of 4 KiB.
+/// Counts of one pass over the process. Pages are base pages of 4 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
-    /// What became of the pages on the source nodes; in place are those on the target nodes.
+    /// Results for the pages on the source nodes. Pages on target nodes count as in place.
     pub counts: PageCounts,
     /// Pages on nodes that are neither source nor target.
     pub elsewhere: u64,
-    /// Of those that failed: pages that other processes have mapped too.
+    /// Failed pages that other processes have mapped too.
     pub shared: u64,
-    /// Pages with a way to go that were not tried, because the work ended early.
+    /// Pages to move that were not tried, because the work ended early.
     pub untried: u64,
-    /// Huge pages among those that were moved.
+    /// Moved huge pages.
     pub huge: u64,
-    /// What lay on each node.
+    /// Memory found on each node.
     pub seen: BTreeMap<u32, Bytes>,
-    /// Calls that moved pages.
+    /// Number of calls that moved pages.
     pub calls: u64,
-    /// Time in them, of all workers together.
+    /// Time in these calls, of all workers together.
     pub in_calls: Nanos,
-    /// The longest of them: as long at most was a thread kept from a page.
+    /// Duration of the longest call: an upper bound on a thread's wait for a page.
     pub longest_call: Nanos,
-    /// How it ended.
+    /// The end of the pass.
     pub end: End,
 }
 
 impl Tally {
-    /// Adds what another worker has counted.
+    /// Adds the counts of another worker.
     pub(super) fn add(&mut self, other: &Self) {
         self.counts.add(&other.counts);
         self.elsewhere += other.elsewhere;
@@ -68,22 +68,22 @@ impl Tally {
     }
 }
 
-/// What became of all pages, over all ways through the process.
+/// Counts of all passes over the process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// Moved pages are the sum of all passes. Pages that did not move are as the last pass found
-    /// them, so no page counts twice.
+    /// Counts. Moved pages are the sum of all passes. Pages that did not move are those of the last
+    /// pass, so no page counts twice.
     pub tally: Tally,
-    /// How often the process was gone through.
+    /// Number of passes.
     pub passes: u32,
-    /// From the first look to the last page.
+    /// Time of all passes.
     pub elapsed: Nanos,
-    /// How it ended.
+    /// The end of the last pass.
     pub end: End,
 }
 
 impl Moved {
-    /// Goes on with what another order of the same ways has done afterwards.
+    /// Adds the result of a later order with the same ways.
     pub fn follow(&mut self, later: Self) {
         self.passes += later.passes;
         self.elapsed += later.elapsed;
@@ -98,7 +98,7 @@ impl Moved {
         let before = std::mem::replace(&mut self.tally, tally);
         let now = &mut self.tally;
         if self.passes > 1 {
-            // What earlier ways through have moved lies in place now, and has been counted.
+            // Pages moved by earlier passes are in place now, and already counted as moved.
             now.counts.in_place = before.counts.in_place;
             now.seen = before.seen;
         }

@@ -15,15 +15,15 @@ pub enum Advice {
     Unreplicate = 241,
 }
 
-/// Ranges that the kernel takes in one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
+/// Most ranges of one call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 pub const MOST_RANGES: usize = 1024;
 
-/// Gives advice about ranges, first address and bytes each, of the process of a pidfd. Returns for
-/// how many bytes the kernel took it: it stops at the first range that it refuses.
+/// Gives advice about ranges `(first address, bytes)` of the process of a pidfd. The kernel stops
+/// at the first range that it refuses. Returns the bytes before that.
 ///
 /// # Errors
 /// The kernel refuses the first range: EINVAL (unknown advice, or another kind of memory), ENOMEM
-/// (not mapped, or no memory), EPERM. ESRCH where the process has ended.
+/// (not mapped, or no memory), EPERM. ESRCH if the process has ended.
 pub fn give(process: BorrowedFd<'_>, ranges: &[(u64, u64)], advice: Advice) -> io::Result<u64> {
     let vector: Vec<libc::iovec> = ranges
         .iter()

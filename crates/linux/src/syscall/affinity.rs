@@ -32,7 +32,7 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
         });
         match written {
             Ok(_) => return Ok(CpuSet::from_words(words)),
-            // A kernel for more CPUs than that.
+            // The kernel has a larger mask than [`MOST_WORDS`].
             Err(error)
                 if error.raw_os_error() == Some(libc::EINVAL) && words.len() < MOST_WORDS =>
             {
@@ -43,11 +43,11 @@ pub fn get(thread: i32) -> io::Result<CpuSet> {
     }
 }
 
-/// Restricts a thread to these CPUs, as far as its cpuset has them.
+/// Restricts a thread to these CPUs, within its cpuset.
 ///
 /// # Errors
-/// ESRCH where there is no such thread. EINVAL where its cpuset has none of the CPUs or the kernel
-/// has bound it. EPERM where the thread is another user's.
+/// ESRCH: there is no such thread. EINVAL: its cpuset has none of the CPUs, or the kernel has bound
+/// the thread. EPERM: the thread is another user's.
 pub fn set(thread: i32, cpus: &CpuSet) -> io::Result<()> {
     let words = cpus.words();
     // SAFETY: the kernel reads the given number of bytes of the array; words that a shorter one

@@ -9,43 +9,43 @@ use super::process::{End, pipe, wait, watch_end};
 use super::signal::Signals;
 use super::{check, retry};
 
-/// What a guardian does when its parent has died or is late.
+/// The action of a guardian when its parent has died or its time is over.
 #[derive(Debug, Clone, Copy)]
 pub enum Deed<'a> {
-    /// Sends SIGCONT to the process of this descriptor (`pidfd_open(2)`).
+    /// Send SIGCONT to the process of this descriptor (`pidfd_open(2)`).
     Continue(BorrowedFd<'a>),
-    /// Writes `0` to this file.
+    /// Write `0` to this file.
     WriteZero(BorrowedFd<'a>),
 }
 
-/// What a guardian writes when its deed is done, and where.
+/// A line that a guardian writes after its deed.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    /// Open for writing.
+    /// File, open for writing.
     pub file: BorrowedFd<'a>,
-    /// All of it, with its end.
+    /// Text of the line with its newline.
     pub text: &'a [u8],
 }
 
-/// A child that waits for its parent's end or word. While it is there, so is the promise.
+/// A child process that waits for its parent's end, its release or the end of its time.
 #[derive(Debug)]
 pub struct Guardian {
-    /// Its process number.
+    /// Process number of the child.
     pub process: i32,
     end: OwnedFd,
     leash: OwnedFd,
 }
 
-/// Starts a guardian, which acts when its parent has died, and after `limit` in any case. A parent
-/// that is stopped itself cannot keep the time. It is in a session of its own and deaf to signals.
-/// So a signal to the processes of a terminal or a service ends or stops its parent only.
+/// Starts a guardian. It acts when its parent has died, and after `limit` in any case, because a
+/// stopped parent cannot keep the time. It has a session of its own and blocks all signals. A
+/// signal to the processes of a terminal or a service therefore reaches its parent only.
 ///
 /// # Errors
 /// As fork(2), pipe(2) and pidfd_open(2).
 pub fn guard(deed: Deed<'_>, line: Line<'_>, limit: Duration) -> io::Result<Guardian> {
     let (wait_end, leash) = pipe()?;
     let limit_ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-    // Deaf from its first moment on: the mask is inherited.
+    // The child inherits the mask, so it blocks signals from its first moment on.
     let mask = super::signal::block(&Signals::all())?;
     // SAFETY: the child calls only async-signal-safe functions, on descriptors and on memory of its
     // own copy, so other threads of the parent cannot deadlock it.
@@ -57,7 +57,7 @@ pub fn guard(deed: Deed<'_>, line: Line<'_>, limit: Duration) -> io::Result<Guar
             libc::setsid();
             libc::prctl(libc::PR_SET_NAME, c"rondpoint-guard".as_ptr());
             let mut word = 0u8;
-            // A word is the parent's farewell; the end of the pipe is the parent's end. Every
+            // A byte in the pipe is the release; the end of the pipe is the parent's end. Every
             // signal is blocked, so nothing else ends the wait.
             let mut leash =
                 libc::pollfd { fd: wait_end.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -96,16 +96,16 @@ pub fn guard(deed: Deed<'_>, line: Line<'_>, limit: Duration) -> io::Result<Guar
 }
 
 impl Guardian {
-    /// Readable when it has ended.
+    /// A descriptor that is readable when the guardian has ended.
     #[must_use]
     pub fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
 
-    /// Lets it go without its deed.
+    /// Ends the guardian without its deed.
     ///
     /// # Errors
-    /// EPIPE where it has ended before.
+    /// EPIPE: it has already ended.
     pub fn release(self) -> io::Result<End> {
         let word = 1u8;
         // SAFETY: one byte from a live variable.
@@ -119,10 +119,10 @@ impl Guardian {
     }
 }
 
-/// Sends a signal to the process of a descriptor, and to no later one of the same number.
+/// Sends a signal to the process of a descriptor, never to a later process of the same number.
 ///
 /// # Errors
-/// ESRCH where it has ended, EPERM where it is someone else's, ENOSYS before Linux 5.1.
+/// ESRCH: it has ended. EPERM: it is another user's. ENOSYS before Linux 5.1.
 pub fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     let nothing = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: no memory is involved; without a siginfo the kernel makes one up as kill(2) does.

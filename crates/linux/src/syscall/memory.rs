@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// The size of a page frame.
+/// Size of a base page.
 #[must_use]
 pub fn page_bytes() -> usize {
     // SAFETY: sysconf reads no memory of ours.
@@ -78,20 +78,20 @@ const AUX_TAIL: usize = 1064;
 const AUX_OFFSET: usize = 1072;
 const AUX_SIZE: usize = 1080;
 
-/// The auxiliary area of a ring, into which a unit writes by itself.
+/// The auxiliary area of a ring, into which a PMU such as Arm's SPE writes by itself.
 pub struct AuxMemory {
     mapped: Mapped,
 }
 
 impl AuxMemory {
-    /// Its size.
+    /// Size of the area.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.mapped.bytes
     }
 
-    /// Appends `bytes` bytes from `offset` to `into`. The caller asks only for what a record has
-    /// told and was not given back, which the unit does not touch.
+    /// Appends `bytes` bytes from `offset` to `into`. The caller asks only for bytes that a record
+    /// reported and that were not released, which the PMU does not touch.
     pub fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
         self.mapped.copy(offset, bytes, into);
     }
@@ -121,25 +121,25 @@ impl RingMemory {
         unsafe { AtomicU64::from_ptr(self.mapped.address.as_ptr().add(offset).cast()) }
     }
 
-    /// How far the kernel has written, in bytes since the beginning.
+    /// Position to which the kernel has written, in bytes since the beginning.
     #[must_use]
     pub fn head(&self) -> u64 {
         self.position(DATA_HEAD).load(Ordering::Acquire)
     }
 
-    /// How far we have read.
+    /// Position to which we have read, in bytes since the beginning.
     #[must_use]
     pub fn tail(&self) -> u64 {
         self.position(DATA_TAIL).load(Ordering::Relaxed)
     }
 
-    /// Gives everything before `tail` back to the kernel.
+    /// Releases all bytes before `tail` to the kernel.
     pub fn set_tail(&self, tail: u64) {
         self.position(DATA_TAIL).store(tail, Ordering::Release);
     }
 
     /// Appends `bytes` bytes from `offset` of the data area to `into`. The caller asks only for
-    /// what lies between tail and head, which the kernel does not touch.
+    /// bytes between tail and head, which the kernel does not touch.
     pub fn copy(&self, offset: usize, bytes: usize, into: &mut Vec<u8>) {
         self.mapped.copy(page_bytes() + offset, bytes, into);
     }
@@ -158,13 +158,13 @@ impl RingMemory {
         Ok(AuxMemory { mapped })
     }
 
-    /// Gives everything in the auxiliary area before `tail` back to the kernel.
+    /// Releases all bytes of the auxiliary area before `tail` to the kernel.
     pub fn set_aux_tail(&self, tail: u64) {
         self.position(AUX_TAIL).store(tail, Ordering::Release);
     }
 }
 
-/// Fresh anonymous memory: every first touch of a page is a fault.
+/// New anonymous memory: the first touch of each page is a page fault.
 pub struct Anonymous {
     mapped: Mapped,
 }
@@ -182,7 +182,7 @@ impl Anonymous {
         Ok(Self { mapped: Mapped::new(bytes, flags, -1)? })
     }
 
-    /// First address.
+    /// Address of the first byte.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.mapped.address.as_ptr() as u64
@@ -198,7 +198,7 @@ impl Anonymous {
         }
     }
 
-    /// Its contents: zero where nothing was written yet.
+    /// The contents; untouched memory is zero.
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         let words = self.mapped.bytes / size_of::<AtomicU64>();
@@ -207,27 +207,27 @@ impl Anonymous {
         unsafe { std::slice::from_raw_parts(self.mapped.address.as_ptr().cast(), words) }
     }
 
-    /// From now on its pages come from this node, or not at all.
+    /// Binds the memory to a node (MPOL_BIND): further pages come from it, or not at all.
     ///
     /// # Errors
-    /// EINVAL for a node that is not there or not allowed, ENOSYS where the kernel knows no NUMA.
+    /// EINVAL: the node does not exist or is not allowed. ENOSYS: the kernel has no NUMA.
     pub fn bind(&self, node: u32) -> io::Result<()> {
         mbind(&self.mapped, MPOL_BIND, node)
     }
 }
 
-/// From now on pages of a file in memory come from this node while it has free memory. The policy
-/// is the file's: every process that maps it has it, and the kernel's balancing leaves the pages
-/// there.
+/// Sets a policy on a file in memory: further pages come from this node while it has free memory.
+/// The policy belongs to the file and holds for every process that maps it. The kernel's balancing
+/// leaves the pages there.
 ///
 /// # Errors
-/// EINVAL for a node that is not there or not allowed, EPERM in containers, ENOSYS where the kernel
-/// knows no NUMA.
+/// EINVAL: the node does not exist or is not allowed. EPERM in containers. ENOSYS: the kernel has
+/// no NUMA.
 pub fn prefer_node(file: BorrowedFd<'_>, bytes: usize, node: u32) -> io::Result<()> {
     mbind(&Mapped::new(bytes, libc::MAP_SHARED, file.as_raw_fd())?, MPOL_PREFERRED, node)
 }
 
-/// Says where the pages of a whole mapping come from.
+/// Sets the policy of a whole mapping.
 fn mbind(mapped: &Mapped, mode: libc::c_int, node: u32) -> io::Result<()> {
     let (mask, bits) = node_mask(&[node]);
     // SAFETY: the range is this mapping and the mask outlives the call. The call reads `bits` - 1
@@ -239,17 +239,17 @@ fn mbind(mapped: &Mapped, mode: libc::c_int, node: u32) -> io::Result<()> {
     super::check(result).map(drop)
 }
 
-/// Where memory comes from unless a mapping says otherwise. The kernel's automatic NUMA balancing
-/// leaves it there.
+/// A memory policy of a thread, for mappings without one of their own. The kernel's NUMA balancing
+/// leaves such memory alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryPolicy {
-    /// The node that touches a page first.
+    /// First touch: the node of the thread that touches a page first.
     Local,
     /// These nodes, or not at all.
     Bind(Vec<u32>),
     /// These nodes in turn.
     Interleave(Vec<u32>),
-    /// These nodes in turn, as often as the kernel's weight of each says (Linux 6.9).
+    /// These nodes in turn, in proportion to the kernel's weights (Linux 6.9).
     WeightedInterleave(Vec<u32>),
     /// This node while it has free memory, then the nearest.
     Preferred(u32),
@@ -265,11 +265,11 @@ pub(super) const MPOL_LOCAL: libc::c_int = 4;
 const MPOL_PREFERRED_MANY: libc::c_int = 5;
 const MPOL_WEIGHTED_INTERLEAVE: libc::c_int = 6;
 
-/// From now on the calling thread's memory, and that of what it starts, comes from there.
+/// Sets the policy of the calling thread. Threads and processes that it starts inherit it.
 ///
 /// # Errors
-/// EINVAL for a node that is not there or not allowed, or a policy that this kernel does not know.
-/// ENOSYS where the kernel knows no NUMA.
+/// EINVAL: a node does not exist or is not allowed, or the kernel does not have the policy. ENOSYS:
+/// the kernel has no NUMA.
 pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     let (mode, nodes): (_, &[u32]) = match policy {
         MemoryPolicy::Local => (MPOL_LOCAL, &[]),
@@ -285,8 +285,8 @@ pub fn set_memory_policy(policy: &MemoryPolicy) -> io::Result<()> {
     super::check(result).map(drop)
 }
 
-/// A set of nodes, and the number of bits to tell the kernel: it reads one less (get_nodes,
-/// mm/mempolicy.c, Linux 6.12).
+/// A set of nodes as a mask, and the number of bits to pass. The kernel reads one bit less
+/// (get_nodes, mm/mempolicy.c, Linux 6.12).
 fn node_mask(nodes: &[u32]) -> (Vec<u64>, usize) {
     let most = nodes.iter().max().map_or(0, |node| *node as usize);
     let mut mask = vec![0u64; most / 64 + 1];

@@ -14,15 +14,15 @@ pub struct Region {
     pub start: u64,
     /// First address behind it.
     pub end: u64,
-    /// Of [`PRESENT`], [`HUGE`].
+    /// Bits of [`PRESENT`] and [`HUGE`].
     pub categories: u64,
 }
 
-/// In memory.
+/// Category: the page is in memory (`PAGE_IS_PRESENT`).
 pub const PRESENT: u64 = 1 << 3;
-/// The shared page of zeros.
+/// Category: the shared zero page (`PAGE_IS_PFNZERO`).
 const ZEROS: u64 = 1 << 5;
-/// Mapped as a whole huge page, transparent or of hugetlb.
+/// Category: mapped as a whole huge page, transparent or of hugetlb (`PAGE_IS_HUGE`).
 pub const HUGE: u64 = 1 << 6;
 
 /// `struct pm_scan_arg` of include/uapi/linux/fs.h.
@@ -45,11 +45,11 @@ struct Argument {
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: u64 = 0xc060_6610;
 
-/// Finds pages that are in memory (but the page of zeros) from `start` up to `end`, as many runs as
-/// `into` has room for. Returns how many runs were found and up to where was looked.
+/// Finds runs of present pages, except zero pages, from `start` up to `end`, until `into` is full.
+/// Returns the number of runs and the address up to which it searched.
 ///
 /// # Errors
-/// ENOTTY before Linux 6.7; EINVAL or ESRCH where the process has let go of its memory.
+/// ENOTTY before Linux 6.7. EINVAL or ESRCH: the process has freed its memory.
 pub fn scan(
     pagemap: BorrowedFd<'_>,
     start: u64,

@@ -4,7 +4,7 @@ use std::io;
 
 use super::check;
 
-/// Which pages are moved: those of one process alone, or shared ones too.
+/// The pages to move: those of one process alone, or shared ones too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Pages that only this process has mapped (`MPOL_MF_MOVE`); others answer EACCES.
@@ -13,10 +13,10 @@ pub enum Reach {
     Shared = 4,
 }
 
-/// What happened to one page: the node that holds it, or the error number that says why not.
+/// Status of one page: the node that holds it, or an error number.
 pub type PageStatus = Result<u32, i32>;
 
-/// No status of the kernel's: what an entry holds that it did not write.
+/// Initial value of a status, which the kernel never writes.
 const UNTOLD: i32 = i32::MIN;
 
 fn statuses(raw: &[i32]) -> Vec<Option<PageStatus>> {
@@ -27,24 +27,24 @@ fn statuses(raw: &[i32]) -> Vec<Option<PageStatus>> {
     raw.iter().map(status).collect()
 }
 
-/// The kernel takes and returns addresses as pointers.
+/// Addresses as the pointers that the call takes.
 fn pointers(addresses: &[u64]) -> Vec<*const libc::c_void> {
     addresses.iter().map(|&address| address as usize as *const libc::c_void).collect()
 }
 
-/// The kernel's number of the node that holds each page; process 0 is the caller.
+/// The node of each page, the kernel's number. Process 0 is the caller.
 ///
 /// # Errors
-/// EPERM for another user's process, ESRCH for none. A page that is not there is a status of its
-/// own (ENOENT), not an error.
+/// EPERM: another user's process. ESRCH: no such process. An absent page is a status (ENOENT), no
+/// error.
 pub fn locate(process: i32, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
     let statuses = call(process, addresses, None, Reach::Own)?;
     Ok(statuses.into_iter().map(|status| status.unwrap_or(Err(libc::ENOENT))).collect())
 }
 
-/// Moves all of these pages to one node, as far as it goes. `None` is a page of which the kernel
-/// says nothing. It stops telling (not moving) once a page of a batch could not be moved, so such
-/// pages need [`locate`] afterwards (`move_pages_and_store_status`, mm/migrate.c, Linux 6.12).
+/// Moves these pages to one node, as many as possible. `None`: the kernel gives no status. After a
+/// page of a batch that it cannot move it goes on moving but writes no status. Such pages need
+/// [`locate`] (`move_pages_and_store_status`, mm/migrate.c, Linux 6.12).
 ///
 /// # Errors
 /// EPERM, ESRCH, EACCES (a node outside the process's cpuset), ENODEV (no such node), ENOMEM (it is

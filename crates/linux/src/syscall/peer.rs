@@ -12,14 +12,14 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use super::check;
 
-/// Supplementary groups of a process at most (NGROUPS_MAX, include/uapi/linux/limits.h).
+/// Most supplementary groups of a process (NGROUPS_MAX, include/uapi/linux/limits.h).
 const MOST_GROUPS: usize = 65_536;
 
-/// Connects to a local socket. Where the listener's queue is full, it waits so long for room.
-/// connect(2) itself would wait for ever for a process that is stopped or does not accept.
+/// Connects to a local socket. If the listener's queue is full, waits for room for at most
+/// `patience`. connect(2) itself would wait without end for a process that does not accept.
 ///
 /// # Errors
-/// Nothing listens there, or the queue stays full: `WouldBlock`.
+/// No process listens there, or the queue stays full: `WouldBlock`.
 pub fn connect_within(address: &SocketAddr, patience: Duration) -> io::Result<UnixStream> {
     let address = match (address.as_pathname(), address.as_abstract_name()) {
         (Some(path), _) => SocketAddrUnix::new(path)?,
@@ -36,8 +36,9 @@ pub fn connect_within(address: &SocketAddr, patience: Duration) -> io::Result<Un
     Ok(UnixStream::from(socket))
 }
 
-/// A local socket at `path` that every user may connect to. bind(2) gives its file the mode, for
-/// our filter of calls lets no mode be changed. Other threads must make no file meanwhile.
+/// A local socket at `path` that every user may connect to. The file's mode comes from umask(2) at
+/// bind(2), because our filter of calls refuses chmod(2). Other threads must create no file
+/// meanwhile.
 ///
 /// # Errors
 /// As bind(2).
@@ -51,20 +52,21 @@ pub fn listen_for_all(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-/// The process and user at the other end of a connected local socket, as they were when it began to
-/// listen or connected (`SO_PEERCRED`, unix(7)).
+/// `(process, user)` at the other end of a connected local socket, as of its listen(2) or
+/// connect(2) (`SO_PEERCRED`, unix(7)).
 ///
 /// # Errors
-/// It is no local socket.
+/// The socket is no local one.
 pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let found = peer(socket)?;
     Ok((found.pid.unsigned_abs(), found.uid))
 }
 
-/// All groups of the other end: its own, then the supplementary ones (`SO_PEERGROUPS`, Linux 4.13).
+/// All groups of the other end: the primary one, then the supplementary ones (`SO_PEERGROUPS`,
+/// Linux 4.13).
 ///
 /// # Errors
-/// It is no local socket.
+/// The socket is no local one.
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     // A connection keeps its list, so the list is no longer than its groups.
     let mut found: Vec<libc::gid_t> = vec![0; count_groups(socket)?.min(MOST_GROUPS)];

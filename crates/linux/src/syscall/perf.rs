@@ -9,16 +9,16 @@ use crate::perf::attr::Attr;
 /// The thread and the CPU that an event watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Thread; 0 = the caller, -1 = whatever runs on the CPU.
+    /// Thread; 0 for the caller, -1 for all threads on the CPU.
     pub task: i32,
-    /// CPU; -1 = any.
+    /// CPU; -1 for any.
     pub cpu: i32,
 }
 
 /// Opens one event. On E2BIG the kernel writes the size that it knows into `attr.size`.
 ///
 /// # Errors
-/// As perf_event_open(2). EMFILE also where only the descriptors are left that stay free.
+/// As perf_event_open(2). EMFILE also if the descriptor may not be kept open.
 pub fn open(attr: &mut Attr, target: Target, group: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
     let group = group.map_or(-1, |fd| fd.as_raw_fd());
@@ -69,7 +69,7 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
 /// Sends the records of `event` into the ring of `ring`.
 ///
 /// # Errors
-/// EINVAL where the two do not watch the same CPU.
+/// EINVAL: the two events do not watch the same CPU.
 pub fn set_output(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     plain(event, SET_OUTPUT, i64::from(ring.as_raw_fd()))
 }

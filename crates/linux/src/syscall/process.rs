@@ -8,48 +8,47 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use super::signal::Signals;
 use super::{check, retry};
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It called `exit` with this status.
+    /// The program called `exit` with this status.
     Exited(i32),
-    /// This signal killed it.
+    /// This signal killed the program.
     Killed(i32),
 }
 
 /// A program that has been forked but waits before `execve`.
 pub struct Waiting {
-    /// Its process number: the same before and after `execve`.
+    /// Process number, the same before and after `execve`.
     pub process: i32,
     go: OwnedFd,
     failure: File,
 }
 
-/// Where a program's memory comes from unless it says otherwise.
+/// Memory policy that a started program begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
-    /// As the caller's.
+    /// The caller's policy.
     Inherited = 1,
-    /// From the node that touches a page first, said explicitly. It differs from the kernel's
-    /// default in one point: automatic NUMA balancing leaves such memory alone (no `MPOL_F_MOF`,
-    /// mm/mempolicy.c, Linux 6.12).
+    /// First touch as an explicit policy. Unlike the kernel's default, automatic NUMA balancing
+    /// leaves such memory alone (no `MPOL_F_MOF`, mm/mempolicy.c, Linux 6.12).
     Local = 2,
 }
 
 /// The user that a program runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// User.
+    /// Number of the user.
     pub user: u32,
-    /// Group.
+    /// Number of the primary group.
     pub group: u32,
-    /// All groups.
+    /// Numbers of all groups.
     pub groups: Vec<u32>,
 }
 
 impl User {
-    /// A user with all groups that the system gives to it. Of a user that this program cannot look
-    /// up (a static program knows no directory service) only the group that was named is sure.
+    /// A user with all groups that the system gives it. A static program cannot ask a directory
+    /// service, so a user that it cannot look up has only `group`.
     #[must_use]
     pub fn with_number(user: u32, group: u32) -> Self {
         let groups = Self::all_groups(user, group).unwrap_or_else(|| vec![group]);
@@ -91,13 +90,14 @@ pub fn has_default_memory() -> io::Result<bool> {
     check(result).map(|_| mode == MPOL_DEFAULT)
 }
 
-/// One way to start the program: a path and the arguments that go with it.
+/// One attempt to start the program.
 pub struct Attempt {
-    /// What to execute.
+    /// File to execute.
     pub path: CString,
     /// All arguments, the zeroth included.
     pub arguments: Vec<CString>,
-    /// Tried only where the kernel did not know the format of the file just tried (ENOEXEC).
+    /// Whether it is tried only after ENOEXEC: the kernel does not know the format of the file
+    /// before.
     pub is_fallback: bool,
 }
 
@@ -113,8 +113,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
-/// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn. It has
-/// signal mask `mask`, and SIGPIPE as it is by default (Rust's start-up code ignores it).
+/// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn. The child
+/// has the signal mask `mask` and the default SIGPIPE, which Rust's start-up code ignores.
 ///
 /// # Errors
 /// As fork(2) and pipe(2).
@@ -142,7 +142,7 @@ pub fn fork(
                 match libc::read(wait_end.as_raw_fd(), (&raw mut word).cast(), 1) {
                     1 => break,
                     -1 if *libc::__errno_location() == libc::EINTR => {}
-                    // The pipe's end: the parent has closed it.
+                    // End of the pipe: the parent has closed it.
                     _ => libc::_exit(125),
                 }
             }
@@ -151,14 +151,14 @@ pub fn fork(
                     || libc::setgid(user.group) != 0
                     || libc::setuid(user.user) != 0)
             {
-                // Rather no program than one as the wrong user.
+                // A program must not run as the wrong user.
                 errno = *libc::__errno_location();
                 libc::write(report.as_raw_fd(), (&raw const errno).cast(), 4);
                 libc::_exit(127);
             }
             if word == Memory::Local as u8 {
-                // Where it is refused the program has the kernel's default, which places pages
-                // alike.
+                // If it is refused, the program has the kernel's default, which places pages in the
+                // same way.
                 let mode = super::memory::MPOL_LOCAL;
                 libc::syscall(libc::SYS_set_mempolicy, mode, std::ptr::null::<u8>(), 0);
             }
@@ -170,8 +170,8 @@ pub fn fork(
                     continue;
                 }
                 libc::execve(attempt.path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
-                // As execvp(3): a file that exists but may not be run is a better message than a
-                // missing file.
+                // As execvp(3): "may not be run" about an existing file is a better message than
+                // "missing" about another.
                 now = *libc::__errno_location();
                 if !matches!(now, libc::ENOENT | libc::ENOTDIR) {
                     errno = now;
@@ -186,10 +186,10 @@ pub fn fork(
 }
 
 impl Waiting {
-    /// Lets the child go. Returns when it has become the program.
+    /// Starts the program. Returns the process number after `execve`.
     ///
     /// # Errors
-    /// The `errno` of `execve` where no attempt succeeded; the child is reaped then.
+    /// The `errno` of `execve` if no attempt succeeded. The child is reaped then.
     pub fn start(mut self, memory: Memory) -> io::Result<i32> {
         let word = memory as u8;
         // SAFETY: one byte from a live variable.
@@ -200,13 +200,13 @@ impl Waiting {
                 wait(self.process)?;
                 Err(io::Error::from_raw_os_error(i32::from_ne_bytes(errno)))
             }
-            // The end of the pipe means success. Where it cannot be read the child was let go all
-            // the same, and its end tells the rest.
+            // The end of the pipe means success. If it cannot be read, the child has started all
+            // the same, and its end status shows a failure.
             Err(_) => Ok(self.process),
         }
     }
 
-    /// Ends the child before it has become the program.
+    /// Ends the child before `execve`.
     ///
     /// # Errors
     /// As waitpid(2).
@@ -220,15 +220,15 @@ impl Waiting {
 /// Waits for the end of a child.
 ///
 /// # Errors
-/// ECHILD where it is none of ours.
+/// ECHILD: it is no child of this process.
 pub fn wait(process: i32) -> io::Result<End> {
     wait_with(process, 0).map(|end| end.expect("a blocking wait returns an end"))
 }
 
-/// Whether a child has ended; it can still be looked at and waited for.
+/// Whether a child has ended, without reaping it.
 ///
 /// # Errors
-/// ECHILD where it is none of ours.
+/// ECHILD: it is no child of this process.
 pub fn has_ended(process: i32) -> io::Result<bool> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -239,10 +239,10 @@ pub fn has_ended(process: i32) -> io::Result<bool> {
     Ok(unsafe { info.assume_init().si_pid() } == process)
 }
 
-/// How a child ended, `None` while it runs.
+/// The end of a child, which is reaped; `None` while it runs.
 ///
 /// # Errors
-/// ECHILD where it is none of ours.
+/// ECHILD: it is no child of this process.
 pub fn ended(process: i32) -> io::Result<Option<End>> {
     wait_with(process, libc::WNOHANG)
 }
@@ -262,10 +262,10 @@ fn wait_with(process: i32, options: i32) -> io::Result<Option<End>> {
     Ok(Some(end))
 }
 
-/// Sends a signal; 0 only asks whether the process is there.
+/// Sends a signal. Signal 0 only checks that the process exists.
 ///
 /// # Errors
-/// ESRCH where it is gone, EPERM where it is someone else's.
+/// ESRCH: it has ended. EPERM: it is another user's.
 pub fn kill(process: i32, signal: i32) -> io::Result<()> {
     assert!(process > 0, "a signal to one process, not to a group");
     // SAFETY: no memory is involved.
@@ -275,7 +275,7 @@ pub fn kill(process: i32, signal: i32) -> io::Result<()> {
 /// A descriptor that becomes readable when a process (any process, not only a child) ends.
 ///
 /// # Errors
-/// ESRCH where there is none, ENOSYS before Linux 5.3.
+/// ESRCH: no such process. ENOSYS before Linux 5.3.
 pub fn watch_end(process: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })?;
@@ -284,7 +284,7 @@ pub fn watch_end(process: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Raises the limit of open descriptors to what is allowed and returns it.
+/// Raises the soft limit of open descriptors to the hard limit and returns it.
 ///
 /// # Errors
 /// As setrlimit(2).

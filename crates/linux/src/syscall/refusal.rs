@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::check;
 use super::signal::{self, Signals};
 
-/// Exit status of a process with a filter that lacks a call.
+/// Exit status of a process that makes a refused call.
 const STATUS: i32 = 125;
 
-/// Whether this process reads the signal instead of being ended by it.
+/// Whether this process reads SIGSYS and is not ended by it.
 static IS_READ: AtomicBool = AtomicBool::new(false);
 
-/// From now on a refused call ends this process with a line on stderr that has its number.
+/// Installs a handler: a refused call ends this process with a line on stderr that has the call's
+/// number.
 ///
 /// # Errors
 /// As sigaction(2).
@@ -31,8 +32,8 @@ pub fn end_with_number() -> io::Result<()> {
     check(i64::from(result))?;
     let blocked = signal::block(&Signals::of(&[]))?;
     IS_READ.store(blocked.contains(libc::SIGSYS), Ordering::Relaxed);
-    // A refused call ends a process that blocks the signal without asking the handler. One that is
-    // pending arrives here.
+    // A refused call ends a process that blocks the signal, without calling the handler. A pending
+    // signal is handled here.
     signal::unblock(&Signals::of(&[libc::SIGSYS])).map(drop)
 }
 

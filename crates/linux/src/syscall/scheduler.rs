@@ -4,12 +4,12 @@ use std::io;
 
 use super::check;
 
-/// The calling thread, and those that it starts from now on, take no CPU away from a running thread
-/// when they wake up (`SCHED_BATCH`). They wait for an idle one or for their turn, with the same
-/// share as before. A thread with another policy (`chrt`) keeps it. Returns whether it was changed.
+/// Sets `SCHED_BATCH` for the calling thread and those that it starts. They preempt no running
+/// thread when they wake up, and keep their share of CPU time. A thread with another policy than
+/// the default (`chrt`) keeps it. Returns whether the policy was changed. Needs no privilege.
 ///
 /// # Errors
-/// The kernel or a filter of system calls refuses it; needs no privilege.
+/// The kernel or a filter of system calls refuses it.
 pub fn preempt_nobody() -> io::Result<bool> {
     // SAFETY: no memory is passed.
     let policy = check(i64::from(unsafe { libc::sched_getscheduler(0) }))?;
@@ -19,7 +19,7 @@ pub fn preempt_nobody() -> io::Result<bool> {
     set_policy(libc::SCHED_BATCH).map(|()| true)
 }
 
-/// Of the calling thread; of those without priorities.
+/// Sets the policy of the calling thread, one without priorities.
 fn set_policy(policy: libc::c_int) -> io::Result<()> {
     // SAFETY: a structure of integers only. Its fields besides the priority depend on the C
     // library.

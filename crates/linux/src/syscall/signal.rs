@@ -46,7 +46,7 @@ impl Signals {
     }
 }
 
-/// Blocks these signals for the calling thread and says which were blocked before.
+/// Blocks these signals for the calling thread. Returns the mask before.
 ///
 /// # Errors
 /// None that a valid set can cause.
@@ -54,7 +54,7 @@ pub fn block(signals: &Signals) -> io::Result<Signals> {
     change(libc::SIG_BLOCK, signals)
 }
 
-/// Unblocks these signals for the calling thread and says which were blocked before.
+/// Unblocks these signals for the calling thread. Returns the mask before.
 ///
 /// # Errors
 /// As [`block`].
@@ -69,7 +69,7 @@ fn change(how: i32, signals: &Signals) -> io::Result<Signals> {
     if error == 0 { Ok(before) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Puts back a mask that [`block`] returned.
+/// Restores a mask that [`block`] returned.
 ///
 /// # Errors
 /// None that a valid set can cause.
@@ -97,9 +97,9 @@ pub fn descriptor(signals: &Signals) -> io::Result<OwnedFd> {
 /// One signal that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its number.
+    /// Number of the signal.
     pub number: i32,
-    /// Whether a process sent it; otherwise the kernel did (a terminal's ^C, a child's end).
+    /// Whether a process sent it. If not, the kernel did, for a terminal's ^C or a child's end.
     pub sent_by_process: bool,
 }
 
@@ -126,7 +126,8 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
     Ok(Some(Arrived { number, sent_by_process: info.ssi_code <= 0 }))
 }
 
-/// Waits until one of the descriptors is readable or the time is over; says which are.
+/// Waits until one of the descriptors is readable or the time is over. Returns for each whether it
+/// is readable.
 ///
 /// # Errors
 /// As poll(2); an interruption counts as the end of the wait.
@@ -134,8 +135,8 @@ pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout_ms: i32) -> io::Res
     wait_ready(descriptors, &[], timeout_ms)
 }
 
-/// Waits until one of `readable` is readable, one of `writable` writable, or the time is over; says
-/// which are, in that order.
+/// Waits until one of `readable` is readable, one of `writable` writable, or the time is over.
+/// Returns for each whether it is ready, first those of `readable`.
 ///
 /// # Errors
 /// As poll(2); an interruption counts as the end of the wait.
@@ -151,7 +152,7 @@ pub fn wait_ready(
     Ok(poll(polled.collect(), timeout_ms)?.iter().map(|entry| entry.revents != 0).collect())
 }
 
-/// Says at once at which of the descriptors nothing will happen any more.
+/// Returns at once, for each descriptor, whether its other end is closed.
 ///
 /// # Errors
 /// As poll(2).
@@ -164,7 +165,7 @@ fn entry(fd: BorrowedFd<'_>, events: i16) -> libc::pollfd {
     libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 }
 }
 
-/// An interruption is the end of the wait.
+/// Calls poll(2). An interruption counts as the end of the wait.
 fn poll(mut polled: Vec<libc::pollfd>, timeout_ms: i32) -> io::Result<Vec<libc::pollfd>> {
     let count = libc::nfds_t::try_from(polled.len()).map_err(io::Error::other)?;
     // SAFETY: `polled` has `count` entries and lives through the call.

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use libc::clockid_t;
 
-/// A process's clock of the time that the scheduler gave all its threads, in nanoseconds
+/// Kind of a process's clock: CPU time of all its threads by the scheduler, in nanoseconds
 /// (`CPUCLOCK_SCHED`, include/linux/posix-timers.h, v6.12).
 const SCHEDULED: clockid_t = 2;
 
@@ -22,11 +22,11 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC).unwrap_or(0)
 }
 
-/// CPU time of a process since its start, in nanoseconds: all its threads, those that ended too.
-/// `None` where it is gone. It costs a fraction of what the text of `/proc/PID/stat` does.
+/// CPU time of a process since its start, in nanoseconds: of all its threads, ended ones included.
+/// `None` if it has ended. It costs a fraction of reading `/proc/PID/stat`.
 #[must_use]
 pub fn cpu_time_ns(pid: u32) -> Option<u64> {
-    // Number 0 would stand for the caller.
+    // Number 0 would be the caller.
     let pid = clockid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
     // `MAKE_PROCESS_CPUCLOCK` of the same header.
     read((!pid << 3) | SCHEDULED)
@@ -38,7 +38,7 @@ pub fn own_cpu_time_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
 }
 
-/// Nanoseconds of a clock; `None` where there is no such clock.
+/// Nanoseconds of a clock; `None` if there is no such clock.
 fn read(clock: clockid_t) -> Option<u64> {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the kernel writes one timespec, which lives through the call; all-zero is valid.
