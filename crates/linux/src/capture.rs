@@ -15,30 +15,30 @@ use crate::root::{self, Root};
 /// One captured file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Captured {
-    /// `proc/…` or `sys/…`.
+    /// Path of the file, `proc/…` or `sys/…`.
     pub path: PathBuf,
-    /// What it said.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
-/// A file that is there and not captured.
+/// An existing file that is not captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// `proc/…` or `sys/…`.
+    /// Path of the file, `proc/…` or `sys/…`.
     pub path: PathBuf,
-    /// Why it is not captured.
+    /// Why the file is not captured.
     pub reason: String,
 }
 
 /// A captured machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
-    /// In the order of their paths.
+    /// Captured files, sorted by path.
     pub files: Vec<Captured>,
     /// Links between nodes, CPUs and memory blocks (`cpu3/node1`, `node1/memory7`), as empty
-    /// folders: their names are all that they tell.
+    /// folders, because only their names matter.
     pub folders: Vec<PathBuf>,
-    /// In the order of reading.
+    /// Files that are not captured, in the order of reading.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -52,7 +52,7 @@ const PROC: [&str; 7] = [
     "sys/kernel/perf_event_paranoid",
 ];
 
-/// Directories of which files are read, and those below them to a depth.
+/// Directories to read beneath `/sys`, with the depth of their subdirectories.
 const SYS: [(&str, usize); 4] =
     [(NODES, 4), (CPUS, 3), ("bus/event_source/devices", 2), ("kernel/mm/numa", 0)];
 const NODES: &str = "devices/system/node";
@@ -60,7 +60,7 @@ const CPUS: &str = "devices/system/cpu";
 /// Single files beneath `/sys`.
 const SYS_FILES: [&str; 1] = ["devices/system/memory/block_size_bytes"];
 
-/// Files of these names are many and say nothing here. `driver` links to every CPU of the machine.
+/// Names of files that are many and not needed. `driver` links to every CPU of the machine.
 const SKIPPED: [&str; 10] = [
     "hugepages",
     "power",
@@ -74,18 +74,18 @@ const SKIPPED: [&str; 10] = [
     "uevent",
 ];
 
-/// The longest file, bytes. `zoneinfo` has 160 bytes for each CPU in each zone, which is 22 MB with
-/// 64 nodes and 896 CPUs.
+/// Most bytes of one file. `zoneinfo` has 160 bytes for each CPU in each zone: 22 MB with 64 nodes
+/// and 896 CPUs.
 const LONGEST_FILE: u64 = 128 << 20;
-/// No machine has more such files: 8192 CPUs with 60 each, and as many memory blocks.
+/// Most files: 8192 CPUs have 60 each, and there may be as many memory blocks.
 const MOST_FILES: u64 = 1_000_000;
-/// Bytes of all files: `zoneinfo` and half a million files of a line or two.
+/// Most bytes of all files: `zoneinfo` and half a million files of one or two lines.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Reads all of them.
+/// Captures the machine beneath `root`.
 ///
 /// # Errors
-/// A directory cannot be listed; there are more files or bytes than any machine has.
+/// A directory cannot be listed, or there are more than [`MOST_FILES`] files or [`MOST_BYTES`].
 pub fn read(root: &Root) -> Result<Capture, LinuxError> {
     read_limited(root, LONGEST_FILE)
 }
@@ -107,7 +107,7 @@ fn read_limited(root: &Root, longest_file: u64) -> Result<Capture, LinuxError> {
     Ok(found)
 }
 
-/// What was read, and how much more may be.
+/// The capture so far, and the files and bytes that may still be read.
 struct Reader {
     found: Capture,
     budget: Budget,
@@ -122,7 +122,7 @@ impl Reader {
                 self.charge(source, bytes.len() as u64)?;
                 self.found.files.push(Captured { path, bytes });
             }
-            // Files such as `node0/compact` are switches and hold nothing.
+            // Files such as `node0/compact` are write-only switches.
             Err(_) if is_write_only(source) => {}
             Err(LinuxError::Io { source, .. }) => {
                 self.found.left_out.push(LeftOut { path, reason: source.to_string() });
@@ -138,7 +138,7 @@ impl Reader {
     }
 
     fn walk(&mut self, source: &Path, path: &Path, depth: usize) -> Result<(), LinuxError> {
-        // The PMU that counts energy is called as the folder that each device has for its sleep.
+        // The PMU of energy events is named `power`, as each device's folder for sleep states.
         let is_pmus = path.ends_with("event_source/devices");
         for name in root::list(source)? {
             if SKIPPED.contains(&name.as_str()) && !is_pmus {
@@ -161,8 +161,8 @@ impl Reader {
     }
 }
 
-/// Whether a path is one of the links between CPUs, nodes and memory blocks. To follow them would
-/// read each node once for each of its CPUs.
+/// Whether a path is a link between CPUs, nodes and memory blocks. Following them would read each
+/// node once for each of its CPUs.
 fn is_link(path: &Path, name: &str) -> bool {
     let is_below = |kinds: &str| {
         let above = path.parent().and_then(Path::parent);

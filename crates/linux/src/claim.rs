@@ -19,10 +19,10 @@ use crate::root::{self, Root};
 use crate::syscall::peer;
 use crate::syscall::process::effective_user;
 
-/// Ancestors that are asked about: several times the depth of real process trees.
+/// Most ancestors whose claims are checked: several times the depth of real process trees.
 const ANCESTORS: usize = 64;
 
-/// A claim that is held. It ends when this is dropped.
+/// A claim on a process. Dropping it ends the claim.
 #[derive(Debug)]
 pub struct Claim {
     _socket: Option<UnixListener>,
@@ -31,9 +31,9 @@ pub struct Claim {
 /// The manager of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// The process that is managed: the one that was asked about, or an ancestor of it.
+    /// The managed process: the one in question, or an ancestor of it.
     pub managed: Pid,
-    /// Its manager; `None` where that is not told.
+    /// Process number of the manager; `None` if it is not known.
     pub manager: Option<u32>,
 }
 
@@ -42,7 +42,8 @@ pub struct Holder {
 /// # Errors
 /// Another Rondpoint manages it, or one of its ancestors.
 pub fn claim(root: &Root, process: Identity) -> Result<Claim, Holder> {
-    // The claim comes first: of two managers that begin together one sees the other.
+    // The claim is made before the check, so that of two managers that begin together at least one
+    // finds the other.
     let socket = name(process).ok().map(|name| UnixListener::bind_addr(&name));
     if let Some(Err(error)) = &socket
         && error.kind() == io::ErrorKind::AddrInUse
@@ -63,8 +64,8 @@ fn name(process: Identity) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// The manager that holds a claim which counts; `Some(None)` where it is not told. It is asked
-/// without waiting: every user may give a socket this name, and fill its queue.
+/// The manager that holds a valid claim on a process; `Some(None)` if its number is not known. It
+/// connects without waiting, because every user may make a socket of this name and fill its queue.
 fn holder(root: &Root, process: Identity) -> Option<Option<u32>> {
     let stream = match peer::connect_within(&name(process).ok()?, Duration::ZERO) {
         Ok(stream) => stream,
@@ -72,13 +73,13 @@ fn holder(root: &Root, process: Identity) -> Option<Option<u32>> {
     };
     let (manager, user) = peer::credentials(stream.as_fd()).ok()?;
     let owner = root::owner(root, process.pid)?;
-    // A manager in another PID namespace has no number here: its process has only the same number.
+    // The kernel reports 0 for a manager in another PID namespace.
     let is_here = manager != 0;
     let counts = is_here && (user == 0 || user == owner || user == effective_user());
     counts.then_some(Some(manager))
 }
 
-/// The process's parent, its parent, and so on.
+/// The ancestors of a process, its parent first.
 fn ancestors(root: &Root, pid: Pid) -> impl Iterator<Item = Identity> {
     let parent = |pid: Pid| {
         let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok()??;

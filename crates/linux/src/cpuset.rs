@@ -13,10 +13,10 @@ use crate::kept::Kept;
 use crate::parse::cpulist;
 use crate::root::{self, Root};
 
-/// Most processes that have their files kept open.
+/// Most processes whose files are kept open (our choice).
 const MAX_KEPT: usize = 512;
 
-/// The cpusets of processes that are asked for again and again.
+/// Cpusets of processes that are read repeatedly, with files kept open.
 #[derive(Debug, Default)]
 pub struct Cpusets {
     files: BTreeMap<Pid, Kept>,
@@ -33,29 +33,29 @@ impl Cpusets {
         self.files.entry(pid).or_insert_with(new).read(|bytes| Ok(path(bytes))).map(Option::flatten)
     }
 
-    /// The files of processes for which this does not hold are closed.
+    /// Closes the files of processes that do not exist any more.
     pub fn retain(&mut self, is_there: impl Fn(Pid) -> bool) {
         self.files.retain(|pid, _| is_there(*pid));
     }
 }
 
-/// What the file says, where it names a cpuset.
+/// The cpuset's path in the file's text; `None` if it has none.
 fn path(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes.trim_ascii()).into_owned();
     text.starts_with('/').then_some(text)
 }
 
-/// The cpuset that a process is in; `None` where the process is gone or the kernel has no cpusets.
+/// Path of a process's cpuset; `None` if the process has ended or the kernel has no cpusets.
 ///
 /// # Errors
-/// Any refusal of the kernel but absence.
+/// Any error of the kernel except absence.
 pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
     let bytes = root::read_optional(&root.in_proc(format!("{pid}/cpuset")))?;
     Ok(bytes.as_deref().and_then(path))
 }
 
-/// The CPUs (the kernel's numbers) that a cpuset has now. `None` where they cannot be read, as for
-/// a group outside the namespace of this process.
+/// The effective CPUs of a cpuset, the kernel's numbers. `None` if they cannot be read, as for a
+/// group outside the namespace of this process.
 #[must_use]
 pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
     let inside = Path::new(path.trim_start_matches('/'));
@@ -65,13 +65,13 @@ pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
         let cpus: CpuSet = list.iter().map(|&cpu| cpu as usize).collect();
         (!cpus.is_empty()).then_some(cpus)
     };
-    // Version 2, version 1, and version 1 as it was before Linux 3.17.
+    // Cgroup version 2, version 1, and version 1 before Linux 3.17.
     read("", "cpuset.cpus.effective")
         .or_else(|| read("cpuset", "cpuset.effective_cpus"))
         .or_else(|| read("cpuset", "cpuset.cpus"))
 }
 
-/// The CPUs that the cpuset of a process has now.
+/// The effective CPUs of a process's cpuset.
 #[must_use]
 pub fn cpus_of(root: &Root, pid: Pid) -> Option<CpuSet> {
     cpus(root, &path_of(root, pid).ok()??)

@@ -28,10 +28,10 @@ pub enum Device {
 }
 
 impl Device {
-    /// Reads `gpu:0`, `nic:eth0`, `nvme:0`, `pci:0000:3b:00.0`.
+    /// Parses `gpu:0`, `nic:eth0`, `nvme:0` or `pci:0000:3b:00.0`.
     ///
     /// # Errors
-    /// What was expected, for the user.
+    /// The expected forms, as a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
@@ -48,7 +48,7 @@ impl Device {
             "gpu" => usize::try_from(number(name)?).map(Self::Gpu).map_err(|_| expected()),
             "nvme" => u32::try_from(number(name)?).map(Self::Nvme).map_err(|_| expected()),
             "nic" if is_name(name) => Ok(Self::Network(name.to_owned())),
-            // Without a domain it is in the first, as for lspci(8).
+            // An address without a domain is in the first one, as for lspci(8).
             "pci" if is_name(name) && name.matches(':').count() == 1 => {
                 Ok(Self::Pci(format!("0000:{name}")))
             }
@@ -57,11 +57,11 @@ impl Device {
         }
     }
 
-    /// The node that the device is near, by the kernel's number; `None` where the firmware does not
-    /// say, as on most virtual machines.
+    /// The node of the device, the kernel's number. `None` if the firmware does not give it, as on
+    /// most virtual machines.
     ///
     /// # Errors
-    /// There is no such device, it is behind no bus that knows nodes, or a file of it is malformed.
+    /// There is no such device, its bus has no nodes, or a file of it is malformed.
     pub fn node(&self, root: &Root) -> Result<Option<u32>, DeviceError> {
         let folder = match self {
             Self::Gpu(number) => {
@@ -85,7 +85,7 @@ impl Device {
         node_above(root, &folder)?.ok_or_else(unknown)
     }
 
-    /// The device behind a name of `/sys/class`.
+    /// The device of a name in `/sys/class`.
     fn class(
         &self,
         root: &Root,
@@ -124,21 +124,21 @@ impl fmt::Display for Device {
 /// Why a device's node is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// It is not there, or is no device that could have a node.
+    /// The device does not exist, or cannot have a node.
     #[error("{device}: not found: {reason}")]
     Missing {
-        /// As the user named it.
+        /// The user's name for the device.
         device: String,
-        /// What there is instead.
+        /// What exists instead.
         reason: String,
     },
-    /// Its files cannot be read.
+    /// The files of the device cannot be read.
     #[error(transparent)]
     Linux(#[from] LinuxError),
 }
 
-/// The PCI devices that compute or draw, by address: the order of `CUDA_DEVICE_ORDER=PCI_BUS_ID`. A
-/// display controller without a render node, such as a server's management processor, is none.
+/// The GPUs among the PCI devices, by address, as for `CUDA_DEVICE_ORDER=PCI_BUS_ID`. A display
+/// controller without a render node, such as a server's management processor, is no GPU.
 fn gpus(root: &Root) -> Result<Vec<PathBuf>, LinuxError> {
     let place = root.in_sys("bus/pci/devices");
     let mut found = Vec::new();
@@ -157,8 +157,8 @@ fn gpus(root: &Root) -> Result<Vec<PathBuf>, LinuxError> {
     Ok(found)
 }
 
-/// What the first `numa_node` says on the way up from a device to the root of sysfs. A virtio
-/// device has none; the PCI device that carries it has one. `None` where there is no such file.
+/// The first `numa_node` file on the way up from a device to the root of sysfs. A virtio device has
+/// none, but its PCI device has one. `None` if there is no such file.
 fn node_above(root: &Root, folder: &Path) -> Result<Option<Option<u32>>, LinuxError> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| LinuxError::io(path, "resolve", error))

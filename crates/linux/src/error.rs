@@ -5,56 +5,56 @@ use std::path::{Path, PathBuf};
 
 use crate::parse::ParseError;
 
-/// What the world may do to a reader of Linux.
+/// Errors of the machine: files, system calls, events and input.
 #[derive(Debug, thiserror::Error)]
 pub enum LinuxError {
     /// A file or directory could not be read.
     #[error("{}: cannot {attempted}: {source}", path.display())]
     Io {
-        /// The path as opened.
+        /// Path of the file, as opened.
         path: PathBuf,
-        /// The verb: `read`, `list`, `write` …
+        /// Failed operation: `read`, `list`, `write` …
         attempted: &'static str,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A file was read but does not have the kernel's format.
     #[error("{}: {source}", path.display())]
     Format {
-        /// The path as opened.
+        /// Path of the file, as opened.
         path: PathBuf,
-        /// Where in the file, and what was expected.
+        /// Place in the file, and the expected form.
         source: ParseError,
     },
     /// A system call failed.
     #[error("{call}: {attempted}: {source}")]
     Call {
-        /// The system call's name.
+        /// Name of the system call.
         call: &'static str,
-        /// What it was to do.
+        /// Purpose of the call.
         attempted: String,
-        /// What the kernel answered.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A performance event could not be opened.
     #[error("perf event {event} on {target}: {source}")]
     PerfOpen {
-        /// The event as asked for.
+        /// Name of the event.
         event: String,
-        /// The thread or CPU it was to watch.
+        /// Thread or CPU to watch.
         target: String,
-        /// Why not.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// The machine's description contradicts itself.
     #[error(transparent)]
     Topology(#[from] rondpoint_core::topology::TopologyError),
-    /// Something asked for by name or text is not understood.
+    /// A text given by the user or found on the machine is not valid.
     #[error("{what}: {problem}")]
     Input {
-        /// The text as given.
+        /// The text.
         what: String,
-        /// What was expected.
+        /// The expected form.
         problem: String,
     },
 }
@@ -65,7 +65,7 @@ impl LinuxError {
         Self::Io { path: path.to_path_buf(), attempted, source }
     }
 
-    /// The kernel's error number, where the kernel refused.
+    /// The kernel's error number; `None` for other errors.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {

@@ -26,27 +26,27 @@ use crate::syscall::guardian::{self, Deed, Guardian};
 use crate::syscall::process::watch_end;
 use crate::syscall::signal::wait_readable;
 
-/// A process that has not stopped by then is in the kernel for long: waiting for a disk or a
-/// server.
+/// Time in which a process must stop (our choice). A thread that needs longer waits in the kernel
+/// for a disk or a server.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guardian waits beyond the limit. A manager that runs keeps the limit itself, between two
-/// batches of pages, and says so in its report.
+/// Time that a guardian waits beyond the limit (our choice). A running manager keeps the limit
+/// itself, between two batches of pages, and reports it.
 const GRACE: Duration = Duration::from_millis(500);
-/// Between two looks at whether it has.
+/// Time between two checks whether the process has stopped.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// What came of the attempt.
+/// The result of an attempt to stop a process.
 #[derive(Debug)]
 pub enum Freeze {
-    /// It stands still until it is thawed.
+    /// The process is stopped until it is thawed.
     Frozen(Frozen),
-    /// Another process had stopped it before. Nothing was done, and that process resumes it.
+    /// Another process had already stopped it and will resume it. Nothing was done.
     WasStopped,
-    /// It has ended.
+    /// The process has ended.
     Gone,
 }
 
-/// How a process was stopped.
+/// The means by which a process is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Means {
@@ -56,23 +56,23 @@ pub enum Means {
     Signal,
 }
 
-/// A process that stands still because of us. It goes on when this is dropped.
+/// A process that we stopped. Dropping this resumes it.
 #[derive(Debug)]
 pub struct Frozen {
     process: OwnedFd,
-    /// The cgroup's, where that is the means.
+    /// The cgroup's freezer; `None` for a process stopped by a signal.
     freezer: Option<Freezer>,
     guardian: Option<Guardian>,
     farewell: Farewell,
     since: Instant,
 }
 
-/// Stops a process for `limit` at most, once that is in the ledger, and waits until all its threads
-/// stand still.
+/// Writes into the ledger, stops a process for `limit` at most, and waits until all its threads are
+/// stopped.
 ///
 /// # Errors
-/// It is traced, this user may not stop it, the ledger cannot be written, or it did not stop within
-/// two seconds. The process then goes on.
+/// The process is traced, this user may not stop it, the ledger cannot be written, or the process
+/// does not stop within two seconds. The process then runs on.
 pub fn freeze(
     root: &Root,
     process: Identity,
@@ -92,7 +92,7 @@ pub fn freeze(
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(Freeze::Gone),
         Err(source) => return Err(call("pidfd_open", number, source)),
     };
-    // From here on the handle means the process that has this number now.
+    // The number may have been reused before the descriptor was opened.
     if !process.is_there(root) {
         return Ok(Freeze::Gone);
     }
@@ -114,7 +114,7 @@ pub fn freeze(
     by_signal(root, process, handle, farewell, limit)
 }
 
-/// `None` where the cgroup does not freeze; the part that froze goes on.
+/// Stops a process by its cgroup. `None` if the cgroup does not freeze; it is thawed then.
 fn by_cgroup(
     handle: &OwnedFd,
     freezer: Freezer,
@@ -160,7 +160,7 @@ fn by_signal(
     if wait_until(|| stands_still(root, process)) {
         return Ok(if process.is_there(root) { Freeze::Frozen(frozen) } else { Freeze::Gone });
     }
-    // Dropped here, it goes on.
+    // Dropping the process here resumes it.
     let problem = format!("it did not stop within {} s", PATIENCE.as_secs());
     Err(LinuxError::Input { what: format!("process {number}"), problem })
 }
@@ -180,7 +180,7 @@ fn wait_until(holds: impl Fn() -> bool) -> bool {
     true
 }
 
-/// The letter in the `stat` of a thread that has not ended: the main thread's where it lives.
+/// The state letter in `stat` of a living thread: the main thread if it lives.
 fn state(root: &Root, process: Identity) -> Result<Option<char>, LinuxError> {
     let Some(main) = stat_in(root, format!("{}/stat", process.pid))? else { return Ok(None) };
     match main.state {
@@ -196,19 +196,19 @@ fn stands_still(root: &Root, process: Identity) -> bool {
 }
 
 impl Frozen {
-    /// How it was stopped.
+    /// The means by which it was stopped.
     #[must_use]
     pub fn means(&self) -> Means {
         if self.freezer.is_some() { Means::Cgroup } else { Means::Signal }
     }
 
-    /// How long it has stood still.
+    /// Time since it was stopped.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Whether a guardian would resume it if this process died. If not, it should not stand still.
+    /// Whether a guardian will resume it if this process dies. If not, the caller must resume it.
     #[must_use]
     pub fn is_guarded(&self) -> bool {
         let Some(guardian) = &self.guardian else { return false };
@@ -221,10 +221,10 @@ impl Frozen {
         self.guardian.as_ref().map(|guardian| guardian.process)
     }
 
-    /// Lets it go on and says how long it stood still.
+    /// Resumes the process. Returns the time for which it was stopped.
     ///
     /// # Errors
-    /// The kernel refuses; the guardian has been left to try, too.
+    /// The kernel refuses. The guardian then tries too.
     pub fn thaw(mut self) -> io::Result<Duration> {
         self.let_go().map(|()| self.since.elapsed())
     }
@@ -236,12 +236,12 @@ impl Frozen {
             None => guardian::signal(self.process.as_fd(), libc::SIGCONT),
         };
         match result {
-            // A process that has ended needs nothing. On another error the guardian is let go
-            // without a word, and tries too.
+            // An ended process needs no resuming. On another error the guardian is not released, so
+            // it tries too.
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => {
                 let _ = self.farewell.write();
-                // A guardian that has ended before does no harm.
+                // The guardian may have ended already.
                 let _ = guardian.release();
                 Ok(())
             }
@@ -251,7 +251,7 @@ impl Frozen {
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        // What was refused to us the guardian has tried.
+        // On an error the guardian tries too.
         let _ = self.let_go();
     }
 }

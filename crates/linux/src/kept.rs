@@ -16,7 +16,8 @@ use crate::parse::ParseError;
 use crate::root::is_absent;
 use crate::syscall::descriptors;
 
-/// Longer than any of these files: `cpuset` is a path, and of a node `meminfo` has some 40 lines.
+/// Bytes of the buffer, more than any of these files has: `cpuset` is a path, and a node's
+/// `meminfo` has about 40 lines.
 const MOST_BYTES: usize = 4096 + 1;
 
 /// A file that may stay open.
@@ -28,15 +29,16 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Nothing is opened yet. Without `keep` it is opened for each reading.
+    /// A file that is not opened yet. Without `keep` it is opened for each reading.
     pub(crate) fn new(path: PathBuf, keep: bool) -> Self {
         Self { path, file: None, keep }
     }
 
-    /// What it says now; `None` where it is not there, or its task is gone.
+    /// Reads and parses the present content; `None` if the file does not exist or its task has
+    /// ended.
     ///
     /// # Errors
-    /// Any other refusal, and what `parse` cannot understand.
+    /// Any other error of the kernel, or of `parse`.
     pub(crate) fn read<T>(
         &mut self,
         parse: fn(&[u8]) -> Result<T, ParseError>,
@@ -58,8 +60,8 @@ impl Kept {
             Some(file) => file,
             None => File::open(&self.path)?,
         };
-        // The kernel writes such a file in one piece where the buffer has room for it, and ends it
-        // with a line's end. Only other kernels' parts need a second reading.
+        // If the buffer is large enough, the kernel returns such a file in one piece that ends with
+        // a newline. Other pieces need a second read.
         let mut length = 0;
         loop {
             match file.read_at(&mut bytes[length..], length as u64) {

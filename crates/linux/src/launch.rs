@@ -9,13 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use crate::syscall::process::{self, Attempt, User, Waiting};
 use crate::syscall::signal::Signals;
 
-/// Where programs are looked for when PATH is not set (as execvp(3) does).
+/// Search path without PATH, as in execvp(3).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Forks a child that will become `command` (program and arguments) when told to.
+/// Forks a child that waits before it executes `command` (program and arguments).
 ///
 /// # Errors
-/// No program given, a NUL byte in a word, or fork(2) failing.
+/// `command` is empty, a word has a NUL byte, or fork(2) fails.
 pub fn prepare(
     command: &[OsString],
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> io::Result<CString> {
     CString::new(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// All places to try, in order.
+/// All files to try for a command, in order.
 fn attempts(command: &[OsString], path: Option<&OsStr>) -> io::Result<Vec<Attempt>> {
     let empty = || io::Error::new(io::ErrorKind::InvalidInput, "no program given");
     let program = command.first().ok_or_else(empty)?;
@@ -56,7 +56,8 @@ fn attempts(command: &[OsString], path: Option<&OsStr>) -> io::Result<Vec<Attemp
     Ok(attempts)
 }
 
-/// A file, and the same file as a script of the shell where the kernel does not know its format.
+/// Two attempts for a file: itself, and as a script of the shell if the kernel does not know its
+/// format.
 fn with_shell(path: CString, arguments: &[CString]) -> [Attempt; 2] {
     let script = [c"sh".to_owned(), path.clone()];
     let script = script.into_iter().chain(arguments[1..].iter().cloned()).collect();
@@ -66,7 +67,7 @@ fn with_shell(path: CString, arguments: &[CString]) -> [Attempt; 2] {
     ]
 }
 
-/// The exit status that tells why a program could not be run, as `env` has it.
+/// The exit status for a program that could not be run, as of env(1).
 #[must_use]
 pub fn exit_status(error: &io::Error) -> u8 {
     if error.raw_os_error() == Some(libc::ENOENT) { 127 } else { 126 }

@@ -30,14 +30,15 @@ pub use self::entry::{Entry, MaskEntry};
 /// Version of the format.
 const FORMAT: u32 = 1;
 const SUFFIX: &str = ".ledger";
-/// Of a ledger that is just being made.
+/// Suffix of a ledger that is not complete yet.
 const NEW_SUFFIX: &str = ".new";
-/// Extension of one that was worked off and says more than this version understands.
+/// Extension of a restored ledger with lines that this version does not understand.
 const UNREAD_SUFFIX: &str = "unread";
-/// Largest ledger that is read, bytes. An entry for a page takes some 20: a million pages for each
+/// Largest ledger to read, bytes. An entry for a page takes about 20, so a million pages for each
 /// of three plans fit.
 const LARGEST: u64 = 64 << 20;
-/// How often a ledger is made anew because a restore took the unfinished one for a dead manager's.
+/// Most attempts to create a ledger (our choice). A restore may remove an incomplete one as that of
+/// a dead manager.
 const ATTEMPTS: u32 = 64;
 
 /// A manager's own ledger, open for writing.
@@ -48,7 +49,7 @@ pub struct LedgerFile {
 }
 
 impl LedgerFile {
-    /// Makes the ledger of this process in `folder`, which is made too.
+    /// Creates the ledger of this process in `folder`, and the folder if needed.
     ///
     /// # Errors
     /// The folder belongs to another user, or cannot be written.
@@ -56,7 +57,7 @@ impl LedgerFile {
         Self::create_named(folder, root, "")
     }
 
-    /// The same for one of several trees of processes, which begins with `managed`.
+    /// Creates the ledger for one of several trees of processes, the one beneath `managed`.
     ///
     /// # Errors
     /// As [`LedgerFile::create`].
@@ -85,8 +86,8 @@ impl LedgerFile {
         }
     }
 
-    /// One attempt. NotFound and WouldBlock: a restore was faster than the lock. AlreadyExists: a
-    /// manager with this number and start has left one, in another namespace.
+    /// Makes one attempt. NotFound and WouldBlock: a restore took the file before the lock.
+    /// AlreadyExists: a manager with this number and start time in another namespace left a ledger.
     fn try_create(
         folder: &Path,
         (own, started): (Pid, u64),
@@ -107,28 +108,27 @@ impl LedgerFile {
         match finished {
             Ok(()) => Ok(Self { path, ..ledger }),
             Err(error) => {
-                // A full disk must not fill up with names, nor use up those of this process.
+                // On a full disk, failed attempts must not leave files behind.
                 let _ = ledger.close();
                 Err(error)
             }
         }
     }
 
-    /// Makes a ledger of an empty file.
+    /// Writes the first line of an empty file and gives it its name.
     fn finish(&mut self, (own, started): (Pid, u64), path: &Path) -> Result<(), LinuxError> {
         self.file.try_lock().map_err(|error| failed(&self.path, "lock", error.into()))?;
         self.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
         fs::rename(&self.path, path).map_err(|source| failed(path, "create", source))
     }
 
-    /// Where it is.
+    /// Path of the ledger.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file was removed, or moved with its folder. No later manager will find what is
-    /// written.
+    /// Whether the file was removed, or moved with its folder. No restore would find its entries.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self.is_in_place(), Ok(false))
@@ -143,11 +143,11 @@ impl LedgerFile {
         }
     }
 
-    /// Appends entries, with one write; none where there are none.
+    /// Appends entries with one write(2); none for no entries.
     ///
     /// # Errors
-    /// The disk is full or has failed, or the file was removed or moved: what they are about must
-    /// not be done.
+    /// The disk is full or has failed, or the file was removed or moved. The changes of these
+    /// entries must not be made.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
         if entries.is_empty() {
             return Ok(());
@@ -161,8 +161,8 @@ impl LedgerFile {
         written.map_err(|source| failed(&self.path, "write", source))
     }
 
-    /// A full disk may take a part of a line. It is cut off again: the next line would be one with
-    /// it, and understood by nobody.
+    /// Appends bytes. If a full disk takes only a part of a line, the part is removed, because the
+    /// next line would be joined to it.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let before = self.file.stream_position()?;
         self.file.write_all(bytes).inspect_err(|_| {
@@ -171,8 +171,8 @@ impl LedgerFile {
         })
     }
 
-    /// Writes down that a process is about to be stopped. What comes back is how to write that it
-    /// goes on.
+    /// Writes that a process is about to be stopped. Returns the line that says that it was
+    /// resumed.
     ///
     /// # Errors
     /// As [`LedgerFile::write`]: the process must not be stopped.
@@ -183,13 +183,13 @@ impl LedgerFile {
         Ok(Farewell { file, line: line(&Entry::Thaw { pid, started }) })
     }
 
-    /// Takes the ledger away: everything was put back, or may stay.
+    /// Removes the ledger. All changes were undone, or may stay.
     ///
     /// # Errors
     /// As unlink(2).
     pub fn close(self) -> Result<(), LinuxError> {
         if self.is_lost() {
-            // Where it may be now, it says nothing. The file with its name is not ours.
+            // The file was moved: it is emptied in its new place. The file at our path is not ours.
             let _ = self.file.set_len(0);
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl LedgerFile {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 Err(failed(&self.path, "remove", source))
             }
-            // Somebody else has removed it.
+            // Another process has removed it.
             _ => Ok(()),
         }
     }
@@ -205,15 +205,15 @@ impl LedgerFile {
 
 #[cfg(test)]
 impl LedgerFile {
-    /// On a disk without room.
+    /// A ledger on a full disk.
     pub(crate) fn full() -> Self {
         let path = PathBuf::from("/dev/full");
         Self { file: OpenOptions::new().write(true).open(&path).unwrap(), path }
     }
 }
 
-/// The line that says that a process goes on, and where it belongs: ready beforehand, for a
-/// guardian can do little more than write. Each write goes behind the rest, from any process.
+/// The line that says that a process was resumed, with its file. It is made before, because a
+/// guardian can only write. Each write is appended, from any process.
 #[derive(Debug)]
 pub struct Farewell {
     file: File,
@@ -221,16 +221,15 @@ pub struct Farewell {
 }
 
 impl Farewell {
-    /// For a guardian.
+    /// The line for a guardian.
     pub(crate) fn line(&self) -> Line<'_> {
         Line { file: self.file.as_fd(), text: self.line.as_bytes() }
     }
 
-    /// Writes it.
+    /// Appends the line.
     ///
     /// # Errors
-    /// As write(2). Nothing is lost by it: a process that goes on already is not harmed by another
-    /// thaw.
+    /// As write(2). A restore then resumes the running process again, which has no effect.
     pub(crate) fn write(&self) -> io::Result<()> {
         (&self.file).write_all(self.line.as_bytes())
     }
@@ -240,37 +239,37 @@ fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("entries have string keys only") + "\n"
 }
 
-/// A ledger that was left behind. No other process works it off while this is there.
+/// The ledger of a manager that has ended. It is locked, so that no other process restores it.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// Its file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Memory that is to be put back, last change first. Settled changes are left out.
+    /// Changes of memory to undo, last change first, without settled ones.
     pub open: Vec<Entry>,
-    /// Masks that are to be put back.
+    /// Masks to restore.
     pub masks: Masks,
-    /// Processes that were stopped, and how, and never were said to go on.
+    /// Processes that were stopped without a line about their resuming.
     pub frozen: Vec<(Identity, Means)>,
-    /// Whole lines that are not understood. The cut-off last line of a manager that was killed
-    /// while it wrote is none of them: what it tells was never done.
+    /// Number of complete lines that are not understood. An incomplete last line does not count:
+    /// the manager was killed while it wrote, before it made that change.
     pub unknown_lines: usize,
-    /// Open and locked; `None` where it never was a file.
+    /// The open and locked file; `None` for a ledger that is no file.
     pub file: Option<File>,
 }
 
-/// What managers that are gone left in a folder.
+/// Ledgers of managers that have ended, in one folder.
 #[derive(Debug, Default)]
 pub struct Legacy {
-    /// Their ledgers, by name.
+    /// The ledgers, sorted by name.
     pub left: Vec<Left>,
-    /// Files with a ledger's name that are none: not a regular file of this user, too large, or of
-    /// another format.
+    /// Errors about files that have a ledger's name and are no regular file of this user, too
+    /// large, or of another format.
     pub unusable: Vec<LinuxError>,
 }
 
 impl Left {
-    /// What a ledger says is done, and its file goes. One that says more than is understood stays
-    /// and is returned. If it can be renamed, no manager takes it for a ledger any more.
+    /// Removes the file of a restored ledger. A ledger with unknown lines is renamed instead, so
+    /// that it is no ledger any more, and its path is returned.
     pub fn settle(&self) -> Option<PathBuf> {
         if self.unknown_lines == 0 {
             let _ = fs::remove_file(&self.path);
@@ -281,8 +280,8 @@ impl Left {
     }
 }
 
-/// The ledgers in `folder` of managers that are gone; none where there is no such folder. An
-/// unfinished ledger of a killed manager is removed: that manager had changed nothing.
+/// The ledgers in `folder` of managers that have ended; none without such a folder. The incomplete
+/// ledger of a killed manager is removed, because that manager had changed nothing.
 ///
 /// # Errors
 /// Another user may write the folder, or it cannot be read.
@@ -322,11 +321,11 @@ fn list(folder: &Path) -> impl Fn(io::Error) -> LinuxError {
     |source| failed(folder, "list", source)
 }
 
-/// Opens and locks what is to be a ledger, and looks at what it is before anything of it is read.
-/// `None` where its manager lives, or another restore works it off, or it has just gone.
+/// Opens, checks and locks the file of a ledger. `None` if its manager lives, another restore has
+/// locked it, or it was just removed.
 fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
     let mut options = OpenOptions::new();
-    // A pipe or a device must not hold us up, and a link is none of ours.
+    // Opening a pipe or a device must not block, and a symbolic link is no ledger.
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = match options.open(path) {
         Ok(file) => file,
@@ -340,7 +339,7 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
         return Err(LinuxError::Input { what: path.display().to_string(), problem });
     }
     match file.try_lock() {
-        // Its manager may have ended well between the two.
+        // Its manager may have removed it between opening and locking.
         Ok(()) => match path.try_exists() {
             Ok(exists) => Ok(exists.then_some(file)),
             Err(source) => Err(failed(path, "look at", source)),
@@ -396,9 +395,8 @@ fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
     Ok(left)
 }
 
-/// Where this user's ledgers are: `/run/rondpoint` of root, the user's runtime folder, else the
-/// user's folder for state. Never a folder that others may write; `None` where the user has no
-/// other.
+/// Folder of this user's ledgers: `/run/rondpoint` for root, else the user's runtime folder, else
+/// the user's state folder. `None` if the user has none of them. Others may never write it.
 #[must_use]
 pub fn own_folder() -> Option<PathBuf> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -406,7 +404,7 @@ pub fn own_folder() -> Option<PathBuf> {
     let owns_run = match fs::symlink_metadata("/run") {
         Ok(run) => effective_user() == 0 && run.uid() == 0,
         Err(error) if is_absent(&error) => false,
-        // Ledgers elsewhere would hide any ledgers in `/run`.
+        // With another folder, ledgers in `/run` would be overlooked.
         Err(_) => return None,
     };
     folder(&Places {
@@ -417,16 +415,16 @@ pub fn own_folder() -> Option<PathBuf> {
     })
 }
 
-/// What decides where ledgers are.
+/// Inputs of the choice of the ledgers' folder.
 #[derive(Debug, Clone, Copy, Default)]
 struct Places<'a> {
-    /// `/run` belongs to this user: the machine's root, and not that of a user namespace.
+    /// Whether `/run` belongs to this user: root of the machine, not of a user namespace.
     owns_run: bool,
-    /// `$XDG_RUNTIME_DIR`.
+    /// Value of `$XDG_RUNTIME_DIR`.
     runtime: Option<&'a Path>,
-    /// `$XDG_STATE_HOME`.
+    /// Value of `$XDG_STATE_HOME`.
     state: Option<&'a Path>,
-    /// `$HOME`.
+    /// Value of `$HOME`.
     home: Option<&'a Path>,
 }
 
@@ -440,8 +438,8 @@ fn folder(places: &Places<'_>) -> Option<PathBuf> {
     Some(absolute(places.runtime).or_else(state)?.join("rondpoint"))
 }
 
-/// Makes a folder that only its owner may enter. A folder of another user is refused, because what
-/// is read there is done.
+/// Makes a folder that only its owner may enter. A folder of another user is refused, because a
+/// restore trusts its ledgers.
 fn make_private(folder: &Path) -> Result<(), LinuxError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| failed(folder, "create", source))?;

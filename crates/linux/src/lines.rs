@@ -11,10 +11,10 @@ use crate::LinuxError;
 use crate::parse::{ParseError, fields};
 use crate::root::{is_absent, open};
 
-/// The longest line, bytes. In `numa_maps` a path takes up to 16 KiB (4096 bytes, each escaped as
-/// four), and the counts of 1024 nodes 26 KiB.
+/// Most bytes of a line. In `numa_maps` a path takes up to 16 KiB (4096 bytes, each escaped as
+/// four), and the counts of 1024 nodes take 26 KiB.
 pub const MAX_LINE_BYTES: u64 = 256 << 10;
-/// What one read(2) asks for, bytes.
+/// Bytes of one read(2).
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// An open file and the line that was read last.
@@ -27,10 +27,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Opens a file; `None` where it does not exist, or its process has ended.
+    /// Opens a file; `None` if it does not exist or its process has ended.
     ///
     /// # Errors
-    /// Any other refusal of the kernel.
+    /// Any other error of the kernel.
     pub fn open(path: &Path) -> Result<Option<Self>, LinuxError> {
         let file = match open(path) {
             Ok(file) => file,
@@ -41,8 +41,8 @@ impl Lines {
         Ok(Some(Self { path: path.to_path_buf(), file, line: Vec::new(), number: 0 }))
     }
 
-    /// The next line that is not empty, with its number from 1 and without its end. `None` at the
-    /// end of the file, and where its process has ended meanwhile.
+    /// The next line that is not empty, with its number from 1 and without its newline. `None` at
+    /// the end of the file, or if its process has ended.
     ///
     /// # Errors
     /// The kernel refuses to read, or the line is longer than [`MAX_LINE_BYTES`].
@@ -57,7 +57,7 @@ impl Lines {
         }
     }
 
-    /// As [`Lines::next_line`], empty lines included.
+    /// As [`Lines::next_line`], with empty lines.
     ///
     /// # Errors
     /// As [`Lines::next_line`].
@@ -65,7 +65,7 @@ impl Lines {
         Ok(self.advance()?.then(|| (self.number, fields::trim_end(&self.line))))
     }
 
-    /// An error in the file's format, with the file's path.
+    /// An error about the file's format, with the file's path.
     #[must_use]
     pub fn format(&self, source: ParseError) -> LinuxError {
         LinuxError::Format { path: self.path.clone(), source }

@@ -10,7 +10,7 @@ use rondpoint_core::Pid;
 
 use crate::root::{self, Root};
 
-/// The freezer of a cgroup that holds one process and no other.
+/// The freezer of a cgroup (version 2).
 #[derive(Debug)]
 pub(super) struct Freezer {
     events: PathBuf,
@@ -18,8 +18,9 @@ pub(super) struct Freezer {
 }
 
 impl Freezer {
-    /// The freezer of the process's cgroup. `None` where none may be used: no version 2 hierarchy,
-    /// the root of it, other processes in it or beneath, no right to write.
+    /// The freezer of the process's cgroup, if the process is alone in it. `None` without a version
+    /// 2 hierarchy, in its root, with other processes in or beneath the cgroup, or without the
+    /// right to write.
     pub(super) fn of(root: &Root, pid: Pid) -> Option<Self> {
         let folder = folder(root, pid).ok()??;
         let own = pid.to_string();
@@ -30,8 +31,8 @@ impl Freezer {
         Self::open(&folder).ok()
     }
 
-    /// The freezer of the process's cgroup, also where other processes are in it; `None` where
-    /// there is none.
+    /// The freezer of the process's cgroup, even with other processes in it; `None` if there is no
+    /// freezer.
     pub(super) fn around(root: &Root, pid: Pid) -> io::Result<Option<Self>> {
         folder(root, pid)?.map(|folder| Self::open(&folder)).transpose()
     }
@@ -50,14 +51,14 @@ impl Freezer {
         self.switch.write_all_at(if frozen { b"1" } else { b"0" }, 0)
     }
 
-    /// Whether all of it stands still.
+    /// Whether all processes of the cgroup are frozen.
     pub(super) fn is_frozen(&self) -> io::Result<bool> {
         let events = fs::read_to_string(&self.events)?;
         Ok(events.lines().any(|line| line == "frozen 1"))
     }
 }
 
-/// The process's cgroup of version 2; the root has no freezer and is none.
+/// Folder of the process's cgroup (version 2); `None` for the root, which has no freezer.
 fn folder(root: &Root, pid: Pid) -> io::Result<Option<PathBuf>> {
     let read = |path: String| {
         let bytes = root::read_optional(&root.in_proc(path)).map_err(io::Error::other)?;
@@ -74,15 +75,15 @@ fn has_children(folder: &Path) -> bool {
     entries.flatten().any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
-/// The path in the version 2 hierarchy in `/proc/PID/cgroup`, relative; the root has no freezer.
+/// The relative path in the version 2 hierarchy by `/proc/PID/cgroup`; `None` for the root.
 fn path(membership: &str) -> Option<&str> {
     let line = membership.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    // Outside of the part of the hierarchy that this process sees.
+    // The cgroup is outside the part of the hierarchy that this process sees, or removed.
     let hidden = line.starts_with("../") || line.ends_with(" (deleted)");
     (!line.is_empty() && !hidden).then_some(line)
 }
 
-/// Where the hierarchy's root is mounted, by `/proc/self/mountinfo`.
+/// Mount point of the hierarchy's root, by `/proc/self/mountinfo`.
 fn mount(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

@@ -13,16 +13,17 @@ use crate::root::Root;
 use crate::syscall::guardian::signal;
 use crate::syscall::process::watch_end;
 
-/// What became of them.
+/// Results of resuming stopped processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// Processes that go on.
+    /// Processes that were resumed.
     pub thawed: u64,
-    /// Processes that ran already: their manager had not come to it, or its guardian was there.
+    /// Processes that already ran: their manager had not stopped them yet, or a guardian had
+    /// resumed them.
     pub running: u64,
     /// Processes that have ended.
     pub gone: u64,
-    /// Processes that this user may not let go on.
+    /// Processes that this user may not resume.
     pub refused: u64,
 }
 
@@ -36,7 +37,7 @@ impl Restored {
     }
 }
 
-/// Lets everything go on that a ledger says stands still because of its manager.
+/// Resumes all processes that a ledger's manager stopped.
 #[must_use]
 pub fn restore(root: &Root, left: &Left) -> Restored {
     let mut restored = Restored::default();
@@ -53,10 +54,10 @@ pub fn restore(root: &Root, left: &Left) -> Restored {
     restored
 }
 
-/// Whether it stood still; `None` where it has ended.
+/// Resumes a process. Returns whether it was stopped; `None` if it has ended.
 fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>> {
     let handle = watch_end(i32::try_from(process.pid.0).unwrap_or(i32::MAX))?;
-    // From here on the handle means the process that has this number now.
+    // The number may have been reused before the descriptor was opened.
     if !process.lives(root).map_err(io::Error::other)? {
         return Ok(None);
     }

@@ -9,29 +9,28 @@ use crate::ledger_file::LedgerFile;
 use crate::root::Root;
 use crate::syscall::time::since_boot_ns;
 
-/// AsymSched's budget: migration may cost a process this part of the time that it has run
-/// (ALGORITHMS 3.5).
+/// AsymSched's budget: share of a process's run time that migration may cost (ALGORITHMS 3.5).
 const BUDGET: f64 = 0.05;
-/// What a young process may be kept still for all the same.
+/// Least budget, for a young process (our choice).
 const LEAST: Duration = Duration::from_secs(1);
 
-/// How a target stood still, and how long.
+/// Report on a stop of a target.
 #[derive(Debug, Default)]
 pub struct Stood {
-    /// How it was stopped, if it was.
+    /// The means by which it was stopped; `None` if it was not.
     pub means: Option<Means>,
-    /// How long it stood still.
+    /// Time for which it was stopped.
     pub frozen: Duration,
-    /// Why it went on early, or was not stopped.
+    /// Why it was resumed early, or not stopped.
     pub note: Option<String>,
 }
 
-/// A target that stands still, or did.
+/// A target that is stopped, or was.
 #[derive(Debug, Default)]
 pub struct Still {
     held: Option<Frozen>,
     limit: Duration,
-    /// What there is to tell of it.
+    /// Report on the stop.
     pub stood: Stood,
 }
 
@@ -60,8 +59,7 @@ impl Still {
         })
     }
 
-    /// Lets the target go on when its time is over, or when this process may be the last that
-    /// could.
+    /// Resumes the target when its time is over, or when no guardian would resume it.
     pub fn look(&mut self) {
         let Some(held) = &self.held else { return };
         let why = if !held.is_guarded() {
@@ -75,7 +73,7 @@ impl Still {
         self.end();
     }
 
-    /// Lets the target go on.
+    /// Resumes the target.
     pub fn end(&mut self) {
         let Some(held) = self.held.take() else { return };
         let elapsed = held.elapsed();
@@ -89,7 +87,7 @@ impl Still {
     }
 }
 
-/// How long a process may be kept still unless its user says otherwise.
+/// Longest time for which a process may be stopped, unless its user sets another.
 #[must_use]
 pub fn budget(process: Identity) -> Duration {
     let age = Duration::from_nanos(since_boot_ns().saturating_sub(process.started.0));

@@ -8,7 +8,7 @@ use crate::act::Identity;
 use crate::act::copies::ranges_of;
 use crate::freeze::Means;
 
-/// One line.
+/// One line of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Entry {
@@ -16,121 +16,121 @@ pub enum Entry {
     Manager {
         /// Version of the format.
         format: u32,
-        /// Its process number.
+        /// Process number of the manager.
         pid: u32,
-        /// When it started, nanoseconds since boot.
+        /// Start time of the manager, nanoseconds since boot.
         started: u64,
     },
     /// The mask of a thread is about to be changed.
     Mask(MaskEntry),
-    /// The thread has chosen a mask of its own since: nothing of it is to be put back.
+    /// The thread has chosen a mask of its own, which must not be restored.
     OwnMask {
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
-        /// Thread.
+        /// Number of the thread.
         tid: u32,
-        /// When the thread started, nanoseconds since boot.
+        /// Start time of the thread, nanoseconds since boot.
         born: u64,
     },
-    /// A process that came after the first change of a mask: its threads may have inherited one.
+    /// A process younger than the first change of a mask. Its threads may have inherited one.
     Member {
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When it started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
     },
-    /// Where pages lay before a change.
+    /// Nodes of pages before a change.
     Pages {
         /// Number of the plan.
         plan: u64,
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
-        /// Address, log2 of the size, and the kernel's number of the node.
+        /// `(address, log2 of the size, the kernel's number of the node)`.
         pages: Vec<(u64, u8, u32)>,
     },
-    /// Pages that are about to have copies on other nodes.
+    /// Pages that are about to be copied to other nodes.
     Copies {
         /// Number of the plan.
         plan: u64,
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
-        /// First address and one past the last of each range.
+        /// `(first address, one past the last)` of each range.
         ranges: Vec<(u64, u64)>,
     },
-    /// Memory of a whole process before a change.
+    /// The move of a whole process's memory.
     Memory {
         /// Number of the plan.
         plan: u64,
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
-        /// Where it went (source of the way back) and where it lay (its target), as the kernel
-        /// numbers nodes.
+        /// `(node that it moved to, node that it was on)`: source and target of the way back, the
+        /// kernel's numbers.
         nodes: Vec<(u32, u32)>,
     },
-    /// A process is about to be stopped, until it goes on.
+    /// A process is about to be stopped.
     Freeze {
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
-        /// How.
+        /// Means of stopping it.
         means: Means,
     },
-    /// It goes on: no process has to resume it.
+    /// The process was resumed.
     Thaw {
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// When the process started, nanoseconds since boot.
+        /// Start time of the process, nanoseconds since boot.
         started: u64,
     },
-    /// The pages of these plans stay where they are.
+    /// The pages of these plans stay where they are, and are not restored.
     Settled {
-        /// Process.
+        /// Number of the process.
         pid: u32,
-        /// Plans.
+        /// Numbers of the plans.
         plans: Vec<u64>,
     },
 }
 
-/// A change of a thread's mask. CPUs are as the kernel numbers them: `0-3,8`.
+/// A change of a thread's mask. CPUs are lists of the kernel's numbers: `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaskEntry {
     /// Number of the plan.
     pub plan: u64,
-    /// Process.
+    /// Number of the process.
     pub pid: u32,
-    /// When the process started, nanoseconds since boot.
+    /// Start time of the process, nanoseconds since boot.
     pub started: u64,
-    /// The session that it belongs to: what is born in it may be out of reach when its parent ends.
+    /// Session of the process. Descendants are found by it after their parents have ended.
     pub session: u32,
-    /// Thread.
+    /// Number of the thread.
     pub tid: u32,
-    /// When the thread started, nanoseconds since boot.
+    /// Start time of the thread, nanoseconds since boot.
     pub born: u64,
-    /// When this was written, nanoseconds since boot.
+    /// Time of writing, nanoseconds since boot.
     pub at: u64,
-    /// The mask before the first change of all.
+    /// The thread's mask before our first change.
     pub before: String,
-    /// That was all of its cpuset: the thread had no mask of its own.
+    /// Whether that was all CPUs of its cpuset, so that the thread had no mask of its own.
     pub whole: bool,
-    /// The one CPU that it is put on first.
+    /// The CPU that the thread is moved to first.
     pub via: Option<u32>,
-    /// The mask that it is given.
+    /// The new mask.
     pub given: String,
 }
 
 impl Entry {
-    /// The entry for an inverse. `None` where there is nothing to put back, and for masks: a
-    /// thread's mask is known only when it is changed ([`crate::act::Actor::prepare`]).
+    /// The entry of an inverse. `None` if there is nothing to undo, and for masks:
+    /// [`crate::act::Actor::prepare`] makes those, because a thread's mask is read then.
     #[must_use]
     pub fn of(inverse: &Inverse, started: Nanos, topology: &Topology) -> Option<Self> {
         let (plan, started) = (inverse.plan, started.0);
@@ -155,7 +155,7 @@ impl Entry {
         })
     }
 
-    /// The process that it is about; `None` for the first line.
+    /// The process of the entry; `None` for the first line.
     #[must_use]
     pub fn process(&self) -> Option<Identity> {
         match self {
