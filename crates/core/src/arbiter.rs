@@ -37,6 +37,8 @@ pub struct Chosen {
     pub steps: Vec<Proposal>,
     /// Steps that were not chosen, with their worth.
     pub refused: Vec<Refused>,
+    /// Relative change of speed that the chosen steps together are to bring, by process.
+    pub predicted: BTreeMap<Pid, f64>,
 }
 
 /// State that the arbiter keeps from step to step.
@@ -125,7 +127,7 @@ impl Arbiter {
         asked: &dyn Fn(Pid) -> bool,
     ) -> Chosen {
         let (found, free) = candidates(proposals);
-        let mut chosen = Chosen { steps: free, refused: Vec::new() };
+        let mut chosen = Chosen { steps: free, ..Chosen::default() };
         let mut permitted = Vec::with_capacity(found.len());
         let mut rules = Rules { asked, waiting: BTreeMap::new() };
         for candidate in found {
@@ -174,6 +176,9 @@ impl Arbiter {
         for offer in offers {
             chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth: offer.worth }));
         }
+        let quote = Quote::between(seen.facts, &Placement::unchanged(), &placement);
+        let likely = quote.changes.iter().map(|change| (change.pid, change.speed.likely));
+        chosen.predicted = likely.collect();
         chosen
     }
 

@@ -411,9 +411,8 @@ impl Controller {
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
-        let acts = plan.acts();
-        let predicted = acts.then(|| self.predicted(&plan, window, intervals));
-        self.trials.begin(&plan, &predicted.unwrap_or_default());
+        let predicted = self.predicted(&plan, window, intervals);
+        self.trials.begin(&plan, &predicted);
         self.note_sampling(&plan);
         // Refused steps are for reports only.
         self.last_plan = Plan {
@@ -425,8 +424,22 @@ impl Controller {
         plan
     }
 
-    fn predicted(&self, plan: &Plan, window: &Model, intervals: &[Model]) -> BTreeMap<Pid, f64> {
-        predicted(window, intervals, &self.topology, &plan.steps, self.partners())
+    /// Changes of speed that a plan is to bring: those for which a policy chose its steps, else
+    /// those of the cost model.
+    fn predicted(
+        &mut self,
+        plan: &Plan,
+        window: &Model,
+        intervals: &[Model],
+    ) -> BTreeMap<Pid, f64> {
+        let chosen_for: BTreeMap<Pid, f64> =
+            self.slots.iter_mut().flat_map(|slot| slot.policy.take_predicted()).collect();
+        if !plan.acts() {
+            return BTreeMap::new();
+        }
+        let mut all = predicted(window, intervals, &self.topology, &plan.steps, self.partners());
+        all.extend(chosen_for);
+        all
     }
 
     /// The threads that exchange data with each other, as far as samples named them.

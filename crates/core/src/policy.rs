@@ -25,6 +25,7 @@ use crate::topology::Topology;
 use crate::trial::Judged;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Turns models into proposals.
@@ -56,6 +57,12 @@ pub trait Policy {
     /// rule, for reports.
     fn take_vetoed(&mut self) -> Vec<Refused> {
         Vec::new()
+    }
+
+    /// Takes the changes of speed, by process, for which the policy chose its last proposals. They
+    /// are empty for a policy that prices nothing; the cost model predicts its changes.
+    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
+        BTreeMap::new()
     }
 
     /// Whether later steps of the policy will complete an action on a process. The trial of the

@@ -109,9 +109,10 @@ fn what_wins_is_taken_and_what_harms_is_left_with_its_price() {
     let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     let chosen = choose(&arbiter(&jam), &jam, vec![spread()]);
     assert_eq!((chosen.steps.len(), chosen.refused.len()), (1, 0));
+    assert!(chosen.predicted[&Pid(1)] > 0.0, "{:?}", chosen.predicted);
     let even = scene([0.25; 4], 15.0, 400.0);
     let chosen = choose(&arbiter(&even), &even, vec![gather()]);
-    assert!(chosen.steps.is_empty());
+    assert!(chosen.steps.is_empty() && chosen.predicted.is_empty());
     let Refusal::Worth { worth: Some(worth) } = chosen.refused[0].refusal else {
         panic!("{:?}", chosen.refused);
     };

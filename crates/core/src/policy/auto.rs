@@ -46,7 +46,7 @@ use crate::topology::Topology;
 use crate::trial::Judged;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Its line in the table of policies.
@@ -81,6 +81,7 @@ pub struct Auto {
     /// partners.
     calm: u32,
     refused: Vec<Refused>,
+    predicted: BTreeMap<Pid, f64>,
 }
 
 impl Auto {
@@ -105,6 +106,7 @@ impl Auto {
             arbiter: None,
             calm: 0,
             refused: Vec::new(),
+            predicted: BTreeMap::new(),
         }
     }
 
@@ -252,6 +254,7 @@ impl Auto {
         let asked = |pid| self.naming.is_open(pid);
         let chosen = arbiter.choose(seen, proposals, views.permits(), &asked);
         self.refused.extend(chosen.refused);
+        self.predicted = chosen.predicted;
         chosen.steps
     }
 
@@ -273,6 +276,7 @@ impl Auto {
 
     fn look(&mut self, model: &Model, topology: &Topology) {
         self.refused.clear();
+        self.predicted.clear();
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
         self.rename(model, topology);
         self.rates.forget_gone(model);
@@ -336,6 +340,10 @@ impl Policy for Auto {
 
     fn take_vetoed(&mut self) -> Vec<Refused> {
         core::mem::take(&mut self.refused)
+    }
+
+    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
+        core::mem::take(&mut self.predicted)
     }
 
     fn is_under_way(&self, pid: Pid) -> bool {

@@ -8,20 +8,24 @@ use rondpoint_core::plan::Refusal;
 use rondpoint_core::policy::{Policy, views::Views};
 use rondpoint_core::trial::Judged;
 use rondpoint_core::{
-    Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
+    Action, CpuSet, Model, Nanos, Outcome, Pid, Plan, Proposal, Random, Reason, Tid, Topology,
 };
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Policies that want to do the same.
 const OWN: &str = "listener";
 const OTHER: &str = "other";
 
+/// The change of speed for which the policy chooses its step.
+const PROMISE: f64 = 0.5;
+
 /// What a policy was told.
 #[derive(Debug, Clone, PartialEq)]
 enum Told {
-    /// Trials that ended, and how many.
-    Judged(Nanos, usize),
+    /// Trials that ended: what each was predicted to bring.
+    Judged(Nanos, Vec<Option<f64>>),
     /// It was asked.
     Asked {
         at: Nanos,
@@ -71,9 +75,14 @@ impl Policy for Listener {
         self.is_done |= !plan.steps.is_empty();
     }
 
+    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
+        BTreeMap::from([(PID, PROMISE)])
+    }
+
     fn judge(&mut self, judged: &[Judged], now: Nanos) {
         if !judged.is_empty() {
-            self.log.borrow_mut().push(Told::Judged(now, judged.len()));
+            let predicted = judged.iter().map(|one| one.predicted).collect();
+            self.log.borrow_mut().push(Told::Judged(now, predicted));
         }
     }
 }
@@ -116,7 +125,7 @@ fn a_policy_is_told_which_masks_are_narrowed_from_the_step_after_on() {
 fn a_trial_is_judged_before_a_policy_is_asked_in_the_same_step() {
     let (log, done) = told();
     let judged = log.iter().position(|one| matches!(one, Told::Judged(..))).expect("a verdict");
-    let Told::Judged(at, 1) = log[judged] else { panic!("{:?}", log[judged]) };
+    let Told::Judged(at, _) = log[judged] else { panic!("{:?}", log[judged]) };
     // The verdict first, then the question of the same window.
     let asked_at = |one: &Told| matches!(one, Told::Asked { at: asked, .. } if *asked == at);
     assert_eq!(log.iter().position(asked_at), Some(judged + 1), "{log:?}");
@@ -124,4 +133,14 @@ fn a_trial_is_judged_before_a_policy_is_asked_in_the_same_step() {
         let Told::Asked { at, is_held_up, .. } = one else { continue };
         assert_eq!(*is_held_up, *at > done && place < judged, "at {at:?}: {log:?}");
     }
+}
+
+#[test]
+fn a_trial_is_compared_with_the_change_for_which_the_policy_chose_its_step() {
+    let (log, _) = told();
+    let judged = log.iter().find_map(|one| match one {
+        Told::Judged(_, predicted) => Some(predicted.as_slice()),
+        Told::Asked { .. } => None,
+    });
+    assert_eq!(judged, Some([Some(PROMISE)].as_slice()));
 }
