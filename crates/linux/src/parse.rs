@@ -19,15 +19,15 @@ pub mod status;
 pub mod vmstat;
 pub mod zoneinfo;
 
-/// Where a file departs from the kernel's format.
+/// A departure of a file from the kernel's format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected {expected}, found `{found}`")]
 pub struct ParseError {
-    /// Line, counted from 1.
+    /// Line, from 1.
     pub line: usize,
-    /// What the format has here.
+    /// The form that the format has here.
     pub expected: &'static str,
-    /// What stands there, shortened; control characters are escaped.
+    /// The text found, shortened, with control characters escaped.
     pub found: String,
 }
 

@@ -21,10 +21,10 @@ use landlock::{
 
 use calls::Calls;
 
-/// What a command needs from the moment that it is ready.
+/// The privileges that a command needs after its start-up.
 #[derive(Debug, Clone)]
 pub struct Needs {
-    /// Capabilities, as far as its caller has them.
+    /// Capabilities to keep, if the caller has them.
     capabilities: Kept,
     calls: Calls,
     files: Files,
@@ -38,47 +38,47 @@ enum Kept {
 
 #[derive(Debug, Clone)]
 enum Files {
-    /// As the user may.
+    /// All files that the user may use.
     All,
-    /// Reads any, and writes only files of this folder.
+    /// Reading any file, and writing only files of this folder.
     Read { written: Option<PathBuf> },
 }
 
-/// Looking into processes of others, and telling them signals.
+/// Capabilities to read other users' processes and send them signals.
 const LOOK: [Capability; 3] =
     [Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_KILL];
-/// Counting and sampling, with rings above the limit of locked memory.
+/// Capabilities to count and sample, with rings above the limit of locked memory.
 const COUNT: [Capability; 2] = [Capability::CAP_PERFMON, Capability::CAP_IPC_LOCK];
-/// Moving pages and threads of others.
+/// Capability to move other users' pages and threads.
 const MOVE: [Capability; 1] = [Capability::CAP_SYS_NICE];
-/// Writing into the cgroup of another user, to freeze it.
+/// Capability to write into another user's cgroup, to freeze it.
 const FREEZE: [Capability; 1] = [Capability::CAP_DAC_OVERRIDE];
 
 impl Needs {
     fn manager(capabilities: &[&[Capability]]) -> Self {
         let mut kept = capabilities.concat();
-        // Before Linux 5.8 one capability stood for counting and much else.
+        // Before Linux 5.8 counting needs CAP_SYS_ADMIN.
         if kept.contains(&Capability::CAP_PERFMON) && !knows(Capability::CAP_PERFMON) {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
         Self { capabilities: Kept::Only(kept), calls: Calls::Manage, files: Files::All }
     }
 
-    /// `observe`, and managing without changing anything: looks and counts.
+    /// For `observe`, and for managing without changes: reads processes and counts.
     #[must_use]
     pub fn to_watch() -> Self {
         Self::manager(&[&LOOK, &COUNT])
     }
 
-    /// `run` and `attach`: looks, counts, moves.
+    /// For `run` and `attach`: reads processes, counts, moves pages and threads.
     #[must_use]
     pub fn to_manage() -> Self {
         Self::manager(&[&LOOK, &COUNT, &MOVE])
     }
 
-    /// `daemon`: looks into processes of others and counts; where it acts, moves; where it may
-    /// freeze, stops and lets go on. Nothing else: locked memory is its unit's limit, and what it
-    /// reads of others needs no more than to be allowed to look.
+    /// For `daemon`: reads other users' processes and counts. If it `acts`, it moves; if it
+    /// `freezes`, it stops and resumes. It needs no capability for locked memory, whose limit its
+    /// unit sets.
     #[must_use]
     pub fn to_serve(acts: bool, freezes: bool) -> Self {
         let mut kept = vec![Capability::CAP_SYS_PTRACE, Capability::CAP_PERFMON];
@@ -90,28 +90,28 @@ impl Needs {
         Self { calls: Calls::Serve, ..Self::manager(&[&kept]) }
     }
 
-    /// `move` and `restore`: looks, moves, freezes and lets go on.
+    /// For `move` and `restore`: reads processes, moves, stops and resumes.
     #[must_use]
     pub fn to_move() -> Self {
         Self::manager(&[&LOOK, &MOVE, &FREEZE])
     }
 
-    /// `doctor`: tells what its caller may do, and so keeps every capability.
+    /// For `doctor`: keeps every capability, because it reports what its caller may do.
     #[must_use]
     pub fn to_diagnose() -> Self {
         Self { capabilities: Kept::All, calls: Calls::Manage, files: Files::All }
     }
 
-    /// `top`: reads files, asks a daemon and has the terminal. What sets that up opens it anew and
-    /// makes many calls, so only capabilities are dropped.
+    /// For `top`: reads files, asks a daemon and uses the terminal. The terminal's library reopens
+    /// it and makes many system calls, so only capabilities are dropped.
     #[must_use]
     pub fn to_show() -> Self {
         let capabilities = Kept::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
         Self { capabilities, calls: Calls::All, files: Files::All }
     }
 
-    /// `decide`, `replay` and `topology`: read files, and write to what is open already or to this
-    /// file.
+    /// For `decide`, `replay` and `topology`: reads files, and writes to open files or to
+    /// `written`.
     #[must_use]
     pub fn to_read(written: Option<&Path>) -> Self {
         let folder = |file: &Path| match file.parent() {
@@ -129,9 +129,9 @@ fn knows(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Bounding, capability).is_ok()
 }
 
-/// Gives up everything else, for this process and all that it starts from now on. Returns one
-/// sentence for each thing that this kernel or container does not let it give up. The manager goes
-/// on in that case, because its program runs already.
+/// Drops all other privileges, for this process and those that it starts later. Returns one
+/// sentence for each step that this kernel or container refuses. The manager goes on in that case,
+/// because its program already runs.
 #[must_use]
 pub fn keep_only(needs: &Needs) -> Vec<String> {
     let mut kept = Vec::new();
@@ -150,8 +150,8 @@ pub fn keep_only(needs: &Needs) -> Vec<String> {
     kept
 }
 
-/// The bounding set first: that needs a capability itself. Without it the set stays, and
-/// `no_new_privs` keeps a program from gaining anything of it.
+/// Drops all capabilities except `wanted`. The bounding set comes first, because that needs a
+/// capability itself. If it stays, `no_new_privs` keeps programs from gaining its capabilities.
 fn drop_capabilities(wanted: &[Capability]) -> Result<(), String> {
     let said = |error: caps::errors::CapsError| error.to_string();
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
@@ -169,8 +169,8 @@ fn drop_capabilities(wanted: &[Capability]) -> Result<(), String> {
     caps::set(None, CapSet::Permitted, &kept).map_err(said)
 }
 
-/// Files may be read, and nothing of them changed or executed. A kernel without Landlock is no
-/// failure: file permissions and the list of system calls are left.
+/// Restricts this process by Landlock to reading files and writing `written`. A kernel without
+/// Landlock is no error, because file permissions and the filter of system calls remain.
 fn restrict_files(written: Option<&Path>) -> Result<(), String> {
     let all = AccessFs::from_all(ABI::V5);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;

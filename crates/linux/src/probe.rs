@@ -34,7 +34,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// Its bit (include/uapi/linux/capability.h).
+    /// Bit number of the capability (include/uapi/linux/capability.h).
     #[must_use]
     pub fn bit(self) -> u32 {
         match self {
@@ -57,25 +57,25 @@ pub fn has_capability(root: &Root, capability: Capability) -> Result<bool, Linux
     Ok(found.effective_capabilities.is_some_and(|all| all >> capability.bit() & 1 == 1))
 }
 
-/// Whether this process may count beyond `perf_event_paranoid` as far as the kernel's own rules go.
-/// What cannot be read is not held. It reads a file: filters of commands refuse `capget`.
+/// Whether this process may count beyond `perf_event_paranoid` by the kernel's own rules; false if
+/// that cannot be read. It reads a file, because the commands' filters refuse `capget`.
 #[must_use]
 pub fn holds_perfmon(root: &Root) -> bool {
     has_capability(root, Capability::PerfMon).unwrap_or(false)
 }
 
-/// Hardware counters of the own thread.
+/// Tries to count a hardware event of the calling thread.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn hardware_counter() -> Result<(), LinuxError> {
     OpenEvent::open("cycles", &Attr::counting(TYPE_HARDWARE, 0), SELF, None).map(drop)
 }
 
-/// An event of this machine's table on the own thread.
+/// Tries to count an event of this machine's table for the calling thread.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn event(event: &Event) -> Result<(), LinuxError> {
     let cpu = event.cpus.as_ref().and_then(|cpus| cpus.first());
     let target = match cpu {
@@ -85,19 +85,19 @@ pub fn event(event: &Event) -> Result<(), LinuxError> {
     OpenEvent::open(&event.name, &event.attr, target, None).map(drop)
 }
 
-/// Address samples of an event, of the own thread; the result says whether physical addresses come
-/// with them.
+/// Tries to take address samples of an event for the calling thread. Returns whether they have
+/// physical addresses.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn sampling(event: &Event, period: u64) -> Result<bool, LinuxError> {
     sampling_of(event, period, SELF)
 }
 
-/// The same for all threads on one CPU.
+/// As [`sampling`], for all threads on one CPU.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn sampling_of_cpu(event: &Event, period: u64) -> Result<bool, LinuxError> {
     let cpu = event.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(0);
     sampling_of(event, period, Target { task: -1, cpu: cpu as i32 })
@@ -111,34 +111,34 @@ fn sampling_of(event: &Event, period: u64, target: Target) -> Result<bool, Linux
     Ok(opened.attr.sample_type & sample_type::PHYS_ADDR != 0)
 }
 
-/// The same for minor page faults.
+/// As [`sampling`], for minor page faults.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn fault_sampling() -> Result<bool, LinuxError> {
     let attr = Attr::counting(TYPE_SOFTWARE, SW_PAGE_FAULTS_MIN);
     sampling(&Event { name: "minor-faults".to_string(), attr, cpus: None }, 1)
 }
 
-/// Events of everybody on one CPU.
+/// Tries to count events of all threads on one CPU.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn whole_cpu() -> Result<(), LinuxError> {
     let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
     let target = Target { task: -1, cpu: 0 };
     OpenEvent::open("dummy", &attr, target, None).map(drop)
 }
 
-/// Instructions of the calling thread from now on, with those of the kernel on its behalf where
-/// they may be counted. `None` where instructions cannot be counted.
+/// A counter of the calling thread's instructions, with those of the kernel on its behalf if they
+/// may be counted. `None` if instructions cannot be counted.
 #[must_use]
 pub fn own_instructions() -> Option<OpenEvent> {
     const INSTRUCTIONS: u64 = 1; // PERF_COUNT_HW_INSTRUCTIONS
     own("instructions", INSTRUCTIONS)
 }
 
-/// The same for core cycles, which pass at the core's own clock.
+/// As [`own_instructions`], for core cycles, which pass at the core's present clock.
 #[must_use]
 pub fn own_cycles() -> Option<OpenEvent> {
     const CYCLES: u64 = 0; // PERF_COUNT_HW_CPU_CYCLES
@@ -151,10 +151,10 @@ fn own(name: &str, event: u64) -> Option<OpenEvent> {
     OpenEvent::open(name, &attr, SELF, None).ok()
 }
 
-/// Locating and moving a page of this process; to where it is, so nothing moves.
+/// Tries to locate and move a page of this process, to its own node.
 ///
 /// # Errors
-/// What the kernel says.
+/// Those of the kernel.
 pub fn page_move() -> io::Result<()> {
     let memory = Anonymous::new(page_bytes())?;
     memory.touch_every(page_bytes());
@@ -166,7 +166,7 @@ pub fn page_move() -> io::Result<()> {
     moved.unwrap_or(Err(libc::EBUSY)).map_err(refused).map(|_| ())
 }
 
-/// Whether pages of a process may be moved, by asking where one of them lies.
+/// Tries to locate a page of a process, which needs the same right as moving it.
 ///
 /// # Errors
 /// EPERM for another user's process, ESRCH for none.

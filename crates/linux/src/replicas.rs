@@ -24,37 +24,37 @@ use std::path::{Path, PathBuf};
 /// The environment variable with the table's path.
 pub const TABLE_VARIABLE: &str = "RONDPOINT_REPLICAS";
 
-/// The library's file, beside the `rondpoint` program or in `../lib/rondpoint`.
+/// File name of the library, beside the `rondpoint` program or in `../lib/rondpoint`.
 pub const LIBRARY: &str = "librondpoint_interpose.so";
 
-/// Folders of copies, one for each run: this, then a number that no other run has.
+/// Prefix of the folders of copies. A number that no other run has follows.
 pub const FOLDERS: &str = "rondpoint-replicas-";
 
-/// Whether a path is that of a copy. Its folder decides: a container's `/dev/shm` has another name
-/// outside.
+/// Whether a path is that of a copy, by the name of its folder only, because a container's
+/// `/dev/shm` has another path outside.
 #[must_use]
 pub fn is_copy(path: &[u8]) -> bool {
     let mut folders = path.split(|&byte| byte == b'/').rev().skip(1);
     folders.next().is_some_and(|folder| folder.starts_with(FOLDERS.as_bytes()))
 }
 
-/// For opening files without waiting for a writer (open(2)).
+/// Flag of open(2): do not wait for a writer of a pipe.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
-/// For opening files that are no symbolic link (open(2)).
+/// Flag of open(2): refuse a symbolic link.
 pub const O_NOFOLLOW: i32 = libc::O_NOFOLLOW;
 
 const FIRST_LINE: &str = "rondpoint-replicas 1";
 const WATCH: &str = "rondpoint-replicas 1 watch";
 
-/// CPUs that a table may name: more than any kernel's.
+/// Upper limit of CPU numbers in a table. Kernels have fewer.
 const MOST_CPUS: u32 = 1 << 16;
 
-/// What was copied, and where the copies are.
+/// The table of copied files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// There are no copies: processes only log.
+    /// Whether there are no copies and processes only log.
     pub watch: bool,
-    /// Where processes write a line for each file that they opened.
+    /// File to which processes write a line for each file that they open.
     pub log: PathBuf,
     /// The nodes with copies.
     pub nodes: Vec<Node>,
@@ -65,7 +65,7 @@ pub struct Table {
 /// A node with a copy of every file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// The kernel's number.
+    /// The kernel's number of the node.
     pub node: u32,
     /// The kernel's numbers of the CPUs that read its copies, ascending.
     pub cpus: Vec<u32>,
@@ -74,26 +74,26 @@ pub struct Node {
 /// A file as it was when it was copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// What the program opens.
+    /// Identity of the file that the program opens.
     pub original: Identity,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Seconds and nanoseconds.
+    /// Time of the last modification: seconds and nanoseconds.
     pub modified: (i64, i64),
-    /// One copy for each node, in their order.
+    /// One copy for each node, in the order of `nodes`.
     pub copies: Vec<Copy>,
 }
 
 /// One copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copy {
-    /// Of the copy itself.
+    /// Identity of the copy.
     pub identity: Identity,
-    /// Where it is.
+    /// Path of the copy.
     pub path: PathBuf,
 }
 
-/// A file whatever its name is.
+/// Identity of a file, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Number of the file system.
@@ -123,7 +123,7 @@ impl fmt::Display for Table {
 }
 
 impl Table {
-    /// Reads a table; nothing where a line is wrong or a copy is missing.
+    /// Parses a table; `None` if a line is malformed or a copy is missing.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();

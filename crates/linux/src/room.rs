@@ -5,20 +5,20 @@ use std::path::Path;
 use crate::parse::meminfo;
 use crate::{LinuxError, Root, root};
 
-/// What a node has.
+/// Memory of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeRoom {
-    /// Free memory and the page cache, which gives way.
+    /// Free memory and the page cache, which the kernel drops when memory is needed.
     pub free_bytes: u64,
-    /// All of its memory.
+    /// All memory of the node.
     pub total_bytes: u64,
 }
 
-/// The room of a node. A kernel without NUMA describes no node: its one node has all that is
-/// available.
+/// The room of a node. A kernel without NUMA describes no node, so its one node has the machine's
+/// memory.
 ///
 /// # Errors
-/// A file that cannot be read, or has not the kernel's format.
+/// A file cannot be read, or does not have the kernel's format.
 pub fn of_node(root: &Root, node: u32) -> Result<NodeRoom, LinuxError> {
     let path = root.in_sys(format!("devices/system/node/node{node}/meminfo"));
     if let Some(bytes) = root::read_optional(&path)? {
@@ -36,11 +36,11 @@ pub fn of_node(root: &Root, node: u32) -> Result<NodeRoom, LinuxError> {
     Ok(NodeRoom { free_bytes: bytes("MemAvailable:"), total_bytes: bytes("MemTotal:") })
 }
 
-/// What the tightest memory limit of this process's cgroup (version 2) and those above it leaves;
-/// `None` without a limit. The cgroup's cold file pages give way.
+/// Bytes left by the tightest memory limit of this process's cgroup (version 2) and its parents;
+/// `None` without a limit. Inactive file pages of the cgroup count as left.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// A file cannot be read.
 pub fn of_cgroup(root: &Root) -> Result<Option<u64>, LinuxError> {
     let Some(bytes) = root::read_optional(&root.in_proc("self/cgroup"))? else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes);
@@ -54,7 +54,7 @@ pub fn of_cgroup(root: &Root) -> Result<Option<u64>, LinuxError> {
             let bytes = root::read_optional(&mount.join(group).join(file))?;
             Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
         };
-        // `max` is no number: no limit.
+        // `max`, which is no number, means no limit.
         let Some(limit) = read("memory.max")?.as_deref().and_then(number) else { continue };
         let used = read("memory.current")?.as_deref().and_then(number).unwrap_or(0);
         let statistics = read("memory.stat")?.unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn of_cgroup(root: &Root) -> Result<Option<u64>, LinuxError> {
     Ok(tightest)
 }
 
-/// The first word, where it is a number.
+/// The first word as a number; `None` if it is none.
 fn number(text: &str) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }

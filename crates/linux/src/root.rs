@@ -12,15 +12,15 @@ use rondpoint_core::Pid;
 
 use crate::LinuxError;
 
-/// No file that Rondpoint reads whole is longer. Files that grow with mappings, CPUs or nodes are
-/// read by [`crate::lines::Lines`].
+/// Most bytes of a file that is read whole. Files that grow with mappings, CPUs or nodes are read
+/// by [`crate::lines::Lines`].
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Names of one directory at most: `/proc` has one for each process, of which there are no more
-/// than `PID_MAX_LIMIT` (include/linux/threads.h, v6.12).
+/// Most names in one directory. `/proc` has one for each process, at most `PID_MAX_LIMIT`
+/// (include/linux/threads.h, v6.12).
 pub const MAX_NAMES: usize = (4 << 20) + 1024;
 
-/// Where `/proc` and `/sys` are.
+/// The directories of `/proc` and `/sys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
     /// The directory that stands for `/proc`.
@@ -62,15 +62,15 @@ pub fn owner(root: &Root, pid: Pid) -> Option<u32> {
     Some(fs::metadata(root.in_proc(pid.to_string())).ok()?.uid())
 }
 
-/// The bytes of a file, `None` where it does not exist (or its process has ended meanwhile).
+/// The bytes of a file; `None` if it does not exist or its process has ended.
 ///
 /// # Errors
-/// Any other refusal of the kernel, and a file longer than [`MAX_FILE_BYTES`].
+/// Any other error of the kernel, and a file longer than [`MAX_FILE_BYTES`].
 pub fn read_optional(path: &Path) -> Result<Option<Vec<u8>>, LinuxError> {
     read_limited(path, MAX_FILE_BYTES)
 }
 
-/// As [`read_optional`], with a limit of its own.
+/// As [`read_optional`], with another limit of bytes.
 ///
 /// # Errors
 /// As [`read_optional`].
@@ -80,8 +80,8 @@ pub fn read_limited(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LinuxErr
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(LinuxError::io(path, "open", error)),
     };
-    // Nearly every file of the kernel's is shorter than a page of its own: one reading, and one
-    // that finds the end.
+    // Nearly every file of the kernel is shorter than a page, so one read gets it and a second one
+    // finds its end.
     let mut bytes = Vec::with_capacity(4096);
     match file.take(limit + 1).read_to_end(&mut bytes) {
         Ok(_) if bytes.len() as u64 > limit => {
@@ -99,19 +99,19 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
 }
 
-/// The bytes of a file that must be there.
+/// The bytes of a file that must exist.
 ///
 /// # Errors
-/// Any refusal of the kernel, absence included.
+/// Any error of the kernel, absence included.
 pub fn read_required(path: &Path) -> Result<Vec<u8>, LinuxError> {
     read_optional(path)?
         .ok_or_else(|| LinuxError::io(path, "open", io::Error::from_raw_os_error(libc::ENOENT)))
 }
 
-/// The names in a directory, sorted; empty where the directory does not exist.
+/// The names in a directory, sorted; empty if the directory does not exist.
 ///
 /// # Errors
-/// Any refusal of the kernel but absence, and a directory of more than [`MAX_NAMES`] names.
+/// Any error of the kernel except absence, and a directory of more than [`MAX_NAMES`] names.
 pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -134,7 +134,8 @@ pub fn list(path: &Path) -> Result<Vec<String>, LinuxError> {
     Ok(names)
 }
 
-/// Reading `/proc/PID/…` of a process that has just ended answers ESRCH, not ENOENT.
+/// Whether an error means that a file does not exist. Reading `/proc/PID/…` of a process that has
+/// just ended gives ESRCH.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR | libc::ENODEV))
 }

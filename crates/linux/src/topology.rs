@@ -26,34 +26,34 @@ use crate::root::Root;
 /// One level of cache of the first CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
-    /// 1, 2, 3 …
+    /// Level, from 1.
     pub level: u32,
-    /// `Data`, `Instruction` or `Unified`.
+    /// Kind: `Data`, `Instruction` or `Unified`.
     pub kind: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Associativity, where it is told.
+    /// Associativity, if known.
     pub ways: Option<u32>,
-    /// How many CPUs share it.
+    /// Number of CPUs that share it.
     pub shared_by: usize,
 }
 
-/// A machine as found.
+/// A discovered machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Discovered {
-    /// What the policies see.
+    /// The topology for the policies.
     pub topology: Topology,
-    /// Which processor.
+    /// Identity of the processor.
     pub identity: CpuIdentity,
     /// The caches of the first CPU, by level.
     pub caches: Vec<Cache>,
-    /// What firmware says of each node's memory (ACPI HMAT), by index; mostly nothing.
+    /// Firmware's values for each node's memory (ACPI HMAT), by index. Most machines have none.
     pub firmware: Vec<Option<Firmware>>,
     /// Contradictions and assumptions, in the order of reading.
     pub notes: Vec<Note>,
 }
 
-/// What the nearest CPUs draw from a node's memory, by firmware.
+/// Bandwidth and latency of a node's memory from its nearest CPUs, by firmware.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Firmware {
     /// Read bandwidth, MB/s.
@@ -65,8 +65,8 @@ pub struct Firmware {
 /// Reads the machine beneath `root`.
 ///
 /// # Errors
-/// The lists of CPUs and nodes, or a node's memory are malformed. The list of online CPUs is
-/// missing. Or no machine can be as described. Other files are passed over with a note.
+/// A list of CPUs or nodes, or a node's memory is malformed. Or the list of online CPUs is missing,
+/// or the files contradict each other. Other malformed files only give a note.
 pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
     let mut reader = Reader::new(root);
     let identity = identity(root)?;
@@ -96,7 +96,7 @@ pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
     Ok(Discovered { topology, identity, caches, firmware, notes: reader.notes })
 }
 
-/// Which processor; nothing where `/proc/cpuinfo` is absent.
+/// Identity of the processor; empty without `/proc/cpuinfo`.
 fn identity(root: &Root) -> Result<CpuIdentity, LinuxError> {
     let mut scan = cpuinfo::Scan::default();
     if let Some(mut lines) = Lines::open(&root.in_proc("cpuinfo"))? {
@@ -120,17 +120,18 @@ fn isolated_cpus(reader: &Reader<'_>) -> Result<Vec<u32>, LinuxError> {
     Ok(cpus)
 }
 
-/// `(null)` is what the kernel prints where nohz_full is compiled in but not used.
+/// Parses a list of CPUs. The kernel prints `(null)` if nohz_full is compiled in but not used.
 fn list_or_null(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     if fields::trim(bytes) == b"(null)" { Ok(Vec::new()) } else { cpulist::parse(bytes) }
 }
 
-/// Bandwidths in MB/s and latencies in ns that a memory may have. Firmware writes all ones for
+/// Plausible bandwidths in MB/s and latencies in ns of memory. Firmware writes all ones for
 /// unknown.
 const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=10_000_000;
 
-/// `access0` is the class of the nearest initiators (Documentation/admin-guide/mm/numaperf.rst);
-/// the kernel gives MB/s and ns, and zero for what firmware left out.
+/// Firmware's values for a node, from `access0`, the class of the nearest initiators
+/// (Documentation/admin-guide/mm/numaperf.rst). The kernel gives MB/s and ns, and zero for missing
+/// values.
 fn firmware(reader: &mut Reader<'_>, kernel_id: u32) -> Option<Firmware> {
     let mut file = |name: &str| {
         let path = format!("devices/system/node/node{kernel_id}/access0/initiators/{name}");

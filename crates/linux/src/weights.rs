@@ -12,30 +12,30 @@ use crate::LinuxError;
 use crate::parse::fields;
 use crate::root::{self, Root};
 
-/// Whether the kernel derives the weights from what firmware says of bandwidth (Linux 6.16). In
-/// Linux 6.18 a macro replaced the file's name.
+/// Names of the file that shows whether the kernel derives the weights from firmware's bandwidth
+/// (Linux 6.16). In Linux 6.18 a macro replaced the name.
 const AUTOMATIC: [&str; 2] = ["auto", "__auto_type"];
 
 /// All weights.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
-    /// Whether the kernel chooses them; `None` where it never does.
+    /// Whether the kernel chooses them; `None` if it cannot.
     pub automatic: Option<bool>,
-    /// By the kernel's number of the node; 1 to 255.
+    /// Weights from 1 to 255, by the kernel's number of the node.
     pub nodes: BTreeMap<u32, u8>,
 }
 
-/// Where they are.
+/// Folder of the weights.
 #[must_use]
 pub fn folder(root: &Root) -> PathBuf {
     root.in_sys("kernel/mm/mempolicy/weighted_interleave")
 }
 
-/// Reads them; `None` where the kernel has no weighted interleaving.
+/// Reads the weights; `None` if the kernel has no weighted interleaving.
 ///
 /// # Errors
-/// A file is malformed or may not be read.
+/// A file is malformed or cannot be read.
 pub fn read(root: &Root) -> Result<Option<Weights>, LinuxError> {
     let folder = folder(root);
     let mut nodes = BTreeMap::new();
@@ -46,7 +46,7 @@ pub fn read(root: &Root) -> Result<Option<Weights>, LinuxError> {
         let bytes = root::read_required(&path)?;
         let weight = fields::single_number(&bytes)
             .map_err(|source| LinuxError::Format { path: path.clone(), source })?;
-        // A byte in the kernel.
+        // The kernel's weights are bytes.
         let weight = u8::try_from(weight).map_err(|_| LinuxError::Input {
             what: path.display().to_string(),
             problem: format!("{weight}: expected a weight up to 255"),
@@ -62,11 +62,11 @@ pub fn read(root: &Root) -> Result<Option<Weights>, LinuxError> {
     Ok(Some(Weights { automatic, nodes }))
 }
 
-/// Writes the weights of nodes; the kernel stops choosing them. New pages of programs with weighted
-/// interleaving follow, older pages stay.
+/// Writes the weights of nodes. The kernel then stops choosing them. New pages of programs with
+/// weighted interleaving follow them; older pages stay.
 ///
 /// # Errors
-/// The first refusal; the nodes before it have their new weights.
+/// The first error of the kernel. The nodes before it have their new weights.
 pub fn write(root: &Root, nodes: &BTreeMap<u32, u8>) -> Result<(), LinuxError> {
     for (node, weight) in nodes {
         put(folder(root).join(format!("node{node}")), &weight.to_string())?;
@@ -74,11 +74,11 @@ pub fn write(root: &Root, nodes: &BTreeMap<u32, u8>) -> Result<(), LinuxError> {
     Ok(())
 }
 
-/// Makes the weights what they were: those of `before`, and chosen by the kernel if they were. A
-/// kernel that has nothing to choose them by (no word of the firmware, ENODEV) keeps the weights.
+/// Restores the weights of `before`, and the kernel's choice if there was one. A kernel without
+/// bandwidths of the firmware (ENODEV) keeps the weights.
 ///
 /// # Errors
-/// The first refusal.
+/// The first error of the kernel.
 pub fn put_back(root: &Root, before: &Weights) -> Result<(), LinuxError> {
     write(root, &before.nodes)?;
     if before.automatic != Some(true) {
@@ -94,7 +94,7 @@ pub fn put_back(root: &Root, before: &Weights) -> Result<(), LinuxError> {
     }
 }
 
-/// Writes a file of sysfs; none is made.
+/// Writes an existing file of sysfs.
 fn put(path: PathBuf, text: &str) -> Result<(), LinuxError> {
     let written = fs::OpenOptions::new()
         .write(true)

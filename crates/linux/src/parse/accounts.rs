@@ -1,8 +1,8 @@
 //! `/etc/passwd` and `/etc/group` (passwd(5), group(5)): the number behind a name, without the
 //! system's name service, which a static program cannot load.
 
-/// The number of a user or a group of this name; `None` where no line has it. Lines that are
-/// malformed are no one's.
+/// The number of a user or a group of this name; `None` if no line has it. Malformed lines are
+/// skipped.
 #[must_use]
 pub fn number_of(file: &[u8], name: &str) -> Option<u32> {
     file.split(|byte| *byte == b'\n').find_map(|line| {
@@ -13,7 +13,7 @@ pub fn number_of(file: &[u8], name: &str) -> Option<u32> {
     })
 }
 
-/// Number and main group of a user of `/etc/passwd` with this name or number; `None` where no line
+/// `(number, primary group)` of a user of `/etc/passwd` with this name or number; `None` if no line
 /// has it.
 #[must_use]
 pub fn user_of(passwd: &[u8], named: &str) -> Option<(u32, u32)> {

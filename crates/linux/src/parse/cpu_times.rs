@@ -6,16 +6,16 @@ use super::fields::{decimal, lines, words};
 /// Time of one CPU since boot, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
-    /// Work of any kind, that of a virtual machine's guests included.
+    /// Time of work of any kind, virtual machines' guests included.
     pub busy: u64,
-    /// Nothing to do, or waiting for a device.
+    /// Idle time, waiting for devices included.
     pub idle: u64,
 }
 
-/// Positions behind the name.
+/// Positions of the idle times among the numbers of a line.
 const IDLE: usize = 3;
 const IO_WAIT: usize = 4;
-/// Behind it are the guests' times, which are in the first two already.
+/// Number of the numbers to add. Later ones are guests' times, which the first two include.
 const LAST: usize = 7;
 
 /// The kernel's numbers of all CPUs that are online, with their times.

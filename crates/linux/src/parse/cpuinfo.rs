@@ -6,27 +6,27 @@
 use super::ParseError;
 use super::fields::{decimal, lines, trim, words};
 
-/// Which processor, in the words of its vendor.
+/// The processor's identity by its vendor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuIdentity {
-    /// `GenuineIntel`, `AuthenticAMD`, or on Arm the implementer's number, `0x41`.
+    /// Vendor: `GenuineIntel`, `AuthenticAMD`, or on Arm the implementer's number, `0x41`.
     pub vendor: String,
-    /// Family in decimal; on Arm absent.
+    /// Family number; `None` on Arm.
     pub family: Option<u32>,
-    /// Model in decimal; on Arm the part's number.
+    /// Model number; on Arm the part's number.
     pub model: Option<u32>,
-    /// The marketing name, where there is one. Bytes that are not UTF-8 are U+FFFD.
+    /// Marketing name, or empty. Bytes that are not UTF-8 are U+FFFD.
     pub name: String,
-    /// `cpu MHz`, kHz, where it is told.
+    /// The value of `cpu MHz` in kHz; `None` without this line.
     pub clock_khz: Option<u64>,
-    /// `cpu MHz` is the clock that Linux found at boot: the CPU's `flags` are told, and it does not
-    /// count its cycles (`aperfmperf`).
+    /// Whether `cpu MHz` is the clock that Linux found at boot: the file has `flags` and they lack
+    /// `aperfmperf`, a counter of cycles.
     pub clock_is_of_boot: bool,
 }
 
 impl CpuIdentity {
-    /// `GenuineIntel-6-6A`, as event tables write it: vendor, family in decimal, model in
-    /// hexadecimal of at least two digits.
+    /// The key in event tables, such as `GenuineIntel-6-6A`: vendor, family in decimal, model in at
+    /// least two hexadecimal digits.
     #[must_use]
     pub fn key(&self) -> String {
         let family = self.family.map_or(String::new(), |family| format!("-{family}"));
@@ -34,8 +34,7 @@ impl CpuIdentity {
         format!("{}{family}{model}", self.vendor)
     }
 
-    /// The clock in the name, kHz: `… @ 2.00GHz`, `… CPU 3.20 GHz`, `… 800MHz`. Vendors print the
-    /// nominal one.
+    /// The nominal clock in the name, kHz: `… @ 2.00GHz`, `… CPU 3.20 GHz`, `… 800MHz`.
     #[must_use]
     pub fn clock_of_name_khz(&self) -> Option<u64> {
         let name = self.name.trim_end();
@@ -53,8 +52,8 @@ impl CpuIdentity {
     }
 }
 
-/// Reads the file line by line: it is megabytes long where there are thousands of CPUs, and the
-/// first CPU's block tells all.
+/// A parser of the file line by line. With thousands of CPUs the file has megabytes, and only the
+/// first CPU's block is needed.
 #[derive(Debug, Default)]
 pub struct Scan {
     identity: CpuIdentity,
@@ -62,10 +61,10 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Takes in the next line, empty ones included; true when no more are needed.
+    /// Parses the next line, empty ones included. True if no more lines are needed.
     pub fn take(&mut self, line: &[u8]) -> bool {
         let Some(colon) = line.iter().position(|&byte| byte == b':') else {
-            // An empty line ends a CPU's block. Before it some kernels have one without a vendor.
+            // An empty line ends a CPU's block. Some kernels have a block without a vendor first.
             self.is_complete |= trim(line).is_empty() && !self.identity.vendor.is_empty();
             return self.is_complete;
         };
@@ -78,7 +77,7 @@ impl Scan {
             b"cpu family" => found.family = found.family.or_else(small),
             b"model" => found.model = found.model.or_else(small),
             b"CPU part" => found.model = found.model.or_else(|| part(value)),
-            // `cpu` is what POWER calls it.
+            // `cpu` is the key on POWER.
             b"model name" | b"cpu" if found.name.is_empty() => found.name = text(),
             b"cpu MHz" => found.clock_khz = found.clock_khz.or_else(|| khz(value)),
             b"flags" => found.clock_is_of_boot = !words(value).any(|word| word == b"aperfmperf"),
@@ -87,7 +86,7 @@ impl Scan {
         false
     }
 
-    /// What was found.
+    /// The identity in the lines so far.
     #[must_use]
     pub fn identity(self) -> CpuIdentity {
         self.identity
@@ -97,20 +96,20 @@ impl Scan {
 /// Parses the file.
 ///
 /// # Errors
-/// None: architectures differ in every line, so what is absent or no number is not told.
+/// None. Lines differ between architectures, so absent or malformed values are `None`.
 pub fn parse(bytes: &[u8]) -> Result<CpuIdentity, ParseError> {
     let mut scan = Scan::default();
     let _ = lines(bytes).find(|(_, line)| scan.take(line));
     Ok(scan.identity())
 }
 
-/// `0xd40`.
+/// Parses a part's number such as `0xd40`.
 fn part(value: &[u8]) -> Option<u32> {
     let digits = value.strip_prefix(b"0x").unwrap_or(value);
     super::fields::hexadecimal(digits)?.try_into().ok()
 }
 
-/// `2000.500`, in MHz.
+/// Parses MHz such as `2000.500` into kHz.
 fn khz(value: &[u8]) -> Option<u64> {
     let is_plain = value.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     let mhz: f64 = std::str::from_utf8(value).ok().filter(|_| is_plain)?.parse().ok()?;

@@ -8,15 +8,15 @@ use rondpoint_input::Budget;
 use super::ParseError;
 use super::fields::{decimal, hexadecimal, trim};
 
-/// The largest number taken: no kernel is built for more CPUs (`NR_CPUS` of x86-64 is 8192).
+/// Largest number in a list. No kernel is built for more CPUs (`NR_CPUS` of x86-64 is 8192).
 pub const MAX_NUMBER: u64 = 65_535;
-/// Most numbers that a list may expand to, repeated ones included: every number sixteen times.
+/// Most numbers that a list may expand to, with repeated ones (our choice): sixteen times each.
 const MOST_ITEMS: u64 = 16 * (MAX_NUMBER + 1);
 
-/// Parses a list; an empty text is the empty list. The result is sorted and has no doubles.
+/// Parses a list; an empty text is the empty list. The result is sorted without duplicates.
 ///
 /// # Errors
-/// A piece that is no number or range, a range that runs backwards, a number above [`MAX_NUMBER`].
+/// A piece is no number or range, a range is descending, or a number is above [`MAX_NUMBER`].
 pub fn parse(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     let text = trim(bytes);
     let mut numbers = Vec::new();
@@ -37,7 +37,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     Ok(numbers)
 }
 
-/// `first-last:used/group`.
+/// A piece of a list: `first-last:used/group`.
 struct Piece {
     first: u32,
     last: u32,
@@ -83,11 +83,11 @@ fn split_at(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..at], &bytes[at + 1..]))
 }
 
-/// Parses a mask, which stands beside each list (`cpumap`, `shared_cpu_map`) and alone before Linux
-/// 2.6.28: groups of 32 bits in hexadecimal, the highest first.
+/// Parses a mask: groups of 32 bits in hexadecimal, the highest first. Masks are beside lists
+/// (`cpumap`, `shared_cpu_map`), and alone before Linux 2.6.28.
 ///
 /// # Errors
-/// A group that is no number of 32 bits, more groups than [`MAX_NUMBER`] fills.
+/// A group is no number of 32 bits, or there are more groups than [`MAX_NUMBER`] needs.
 pub fn parse_mask(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     const GROUP_BITS: u32 = 32;
     let fail = || ParseError::new(1, "a mask such as 3,0000000f", bytes);
@@ -103,7 +103,7 @@ pub fn parse_mask(bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     Ok(numbers)
 }
 
-/// Writes a list the kernel's way: `0-3,8`.
+/// Writes a sorted list in the kernel's form: `0-3,8`.
 #[must_use]
 pub fn format(sorted: &[u32]) -> String {
     let mut pieces: Vec<String> = Vec::new();

@@ -5,7 +5,7 @@
 
 use super::ParseError;
 
-/// White space of the kernel's files, padding included.
+/// Whether a byte is white space or padding of the kernel's files.
 #[must_use]
 pub fn is_space(byte: &u8) -> bool {
     byte.is_ascii_whitespace() || *byte == 0
@@ -19,14 +19,14 @@ pub fn trim(text: &[u8]) -> &[u8] {
     &text[first..=last]
 }
 
-/// The text without white space and padding behind it.
+/// The text without white space and padding at its end.
 #[must_use]
 pub fn trim_end(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| !is_space(byte)).map_or(0, |last| last + 1);
     &text[..end]
 }
 
-/// The lines of a file, with their numbers from 1 and without their ends.
+/// The lines of a file with their numbers from 1, without newlines.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let lines = bytes.split(|&byte| byte == b'\n').enumerate();
     lines.map(|(index, line)| (index + 1, trim_end(line)))
@@ -37,26 +37,26 @@ pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(is_space).filter(|word| !word.is_empty())
 }
 
-/// A decimal number: digits only, no sign.
+/// Parses a decimal number: digits only, no sign.
 #[must_use]
 pub fn decimal(word: &[u8]) -> Option<u64> {
     number(word, 10)
 }
 
-/// A hexadecimal number: digits only, neither prefix nor sign.
+/// Parses a hexadecimal number: digits only, no prefix, no sign.
 #[must_use]
 pub fn hexadecimal(word: &[u8]) -> Option<u64> {
     number(word, 16)
 }
 
-/// Unlike `str::parse`, refuses `+`.
+/// Parses a number. Unlike `str::parse`, it refuses `+`.
 fn number(word: &[u8], radix: u32) -> Option<u64> {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix).map(u64::from);
     let add = |sum: u64, byte: &u8| sum.checked_mul(radix.into())?.checked_add(digit(byte)?);
     if word.is_empty() { None } else { word.iter().try_fold(0, add) }
 }
 
-/// A file that holds one decimal number, as most of sysfs do.
+/// Parses a file with one decimal number, as most of sysfs have.
 ///
 /// # Errors
 /// Anything else.
@@ -64,7 +64,7 @@ pub fn single_number(bytes: &[u8]) -> Result<u64, ParseError> {
     decimal(trim(bytes)).ok_or_else(|| ParseError::new(1, "one decimal number", bytes))
 }
 
-/// A file that holds one hexadecimal number, as `block_size_bytes`.
+/// Parses a file with one hexadecimal number, such as `block_size_bytes`.
 ///
 /// # Errors
 /// Anything else.
@@ -72,17 +72,17 @@ pub fn single_hexadecimal(bytes: &[u8]) -> Result<u64, ParseError> {
     hexadecimal(trim(bytes)).ok_or_else(|| ParseError::new(1, "one hexadecimal number", bytes))
 }
 
-/// A file of decimal numbers on one line, as `node*/distance`.
+/// Parses a file with decimal numbers on one line, such as `node*/distance`.
 ///
 /// # Errors
-/// A word that is no number, or no number at all.
+/// A word is no number, or there is no number.
 pub fn number_row(bytes: &[u8]) -> Result<Vec<u64>, ParseError> {
     let row: Option<Vec<u64>> = words(bytes).map(decimal).collect();
     row.filter(|row| !row.is_empty())
         .ok_or_else(|| ParseError::new(1, "decimal numbers on one line", bytes))
 }
 
-/// A cache size as sysfs writes it (`32K`, `16384K`, `2M`), in bytes.
+/// Parses a cache size of sysfs (`32K`, `16384K`, `2M`) into bytes.
 ///
 /// # Errors
 /// Anything else.

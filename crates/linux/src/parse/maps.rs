@@ -13,19 +13,19 @@ use crate::replicas::is_copy;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// One past the last address.
     pub end: u64,
-    /// It may be read, written or executed. A mapping without these rights is often address space
-    /// in reserve.
+    /// Whether it may be read, written or executed. A mapping without these rights is often
+    /// reserved address space.
     pub is_accessible: bool,
-    /// A copy of a file that `rondpoint run --replicate` made: it stays on its node.
+    /// Whether it is a copy of a file by `rondpoint run --replicate`, which stays on its node.
     pub is_copy: bool,
 }
 
-/// Parts of the kernel that are mapped into every process: no memory of the process.
+/// Mappings of the kernel in every process, which are no memory of the process.
 const KERNELS: [&[u8]; 5] = [b"[vdso]", b"[vvar]", b"[vvar_vclock]", b"[vsyscall]", b"[uprobes]"];
 
-/// Parses the file. What the kernel maps into every process is left out.
+/// Parses the file, without the kernel's own mappings.
 ///
 /// # Errors
 /// A line that does not begin with a range of addresses and permissions.
@@ -33,18 +33,18 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
     each(bytes, mapping_of)
 }
 
-/// What is mapped shared: files, and memory that others see written. Not what has a driver behind
-/// it (`anon_inode:[io_uring]`, `/dev/kvm`): there one number stands for something else in each
-/// process.
+/// Parses the shared mappings: files and shared memory. Mappings of drivers
+/// (`anon_inode:[io_uring]`, `/dev/kvm`) are left out, because their inode number names different
+/// memory in each process.
 ///
 /// # Errors
-/// A line that does not begin as one of a mapped file does.
+/// A line does not begin as that of a mapped file.
 pub fn parse_shared(bytes: &[u8]) -> Result<Vec<SharedMapping>, ParseError> {
     each(bytes, shared_of)
 }
 
-/// Every file and piece of shared memory that is mapped. Other processes may map the same pages.
-/// Pages of a private mapping are common until this process writes to them.
+/// Parses all mapped files and shared memory, whose pages other processes may map too. Pages of a
+/// private mapping are shared until this process writes to them.
 ///
 /// # Errors
 /// As [`parse_shared`].
@@ -60,7 +60,7 @@ fn each<T>(
     found.filter_map(|(number, line)| of_line(number, line).transpose()).collect()
 }
 
-/// One line of [`parse`]; `None` for what the kernel maps into every process.
+/// Parses one line as [`parse`]; `None` for the kernel's own mappings.
 ///
 /// # Errors
 /// As [`parse`].
@@ -72,7 +72,7 @@ pub fn mapping_of(number: usize, line: &[u8]) -> Result<Option<Mapping>, ParseEr
     mapping(line).map(Some).ok_or_else(fail)
 }
 
-/// One line of [`parse_shared`]; `None` for what is not shared.
+/// Parses one line as [`parse_shared`]; `None` for other mappings.
 ///
 /// # Errors
 /// As [`parse_shared`].
@@ -81,7 +81,7 @@ pub fn shared_of(number: usize, line: &[u8]) -> Result<Option<SharedMapping>, Pa
     if is_shared && is_memory(line) { shared_mapping(number, line).map(Some) } else { Ok(None) }
 }
 
-/// One line of [`parse_objects`]; `None` for what is no file.
+/// Parses one line as [`parse_objects`]; `None` for other mappings.
 ///
 /// # Errors
 /// As [`parse_shared`].
@@ -90,18 +90,18 @@ pub fn object_of(number: usize, line: &[u8]) -> Result<Option<SharedObject>, Par
     object.transpose()
 }
 
-/// How a mapping is mapped, by its permissions.
+/// The mode of a mapping, by its permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Writes stay with the process.
+    /// Private: writes stay in the process.
     Private,
-    /// Shared, and the process may write: its processes exchange data there.
+    /// Shared and writable: processes may exchange data there.
     SharedWritable,
-    /// Shared, and the process only reads.
+    /// Shared and read-only.
     SharedReadOnly,
 }
 
-/// Range and mode of a line; `None` where it has neither.
+/// Range and mode of a line; `None` if it is malformed.
 #[must_use]
 pub fn mode_of(line: &[u8]) -> Option<(AddressRange, Mode)> {
     let Mapping { start, end, .. } = mapping(line)?;
@@ -113,8 +113,8 @@ pub fn mode_of(line: &[u8]) -> Option<(AddressRange, Mode)> {
     Some((AddressRange { start, end }, mode))
 }
 
-/// What a line maps, as far as moving and copying its pages is concerned. Whether some of it is in
-/// huge pages is not told here.
+/// The kind of a line's mapping for moving and copying its pages. The file does not show huge
+/// pages.
 #[must_use]
 pub fn kind_of(line: &[u8]) -> MappingKind {
     let name = words(line).nth(5).unwrap_or_default();
@@ -129,10 +129,10 @@ pub fn kind_of(line: &[u8]) -> MappingKind {
     }
 }
 
-/// Folders of `/dev` that hold devices, from the kernel's drivers and udev's rules. Any other
-/// folder there is taken for a file system of memory: hosts mount hugetlbfs and tmpfs under names
-/// of their own (`/dev/hugepages1G`). Taking a device for memory costs a call that the kernel
-/// refuses; the other way round, sharing is not seen.
+/// Folders of `/dev` with devices, from the kernel's drivers and udev's rules. Any other folder
+/// there counts as a file system in memory, because hosts mount hugetlbfs and tmpfs under their own
+/// names (`/dev/hugepages1G`). Taking a device for memory costs a call that the kernel refuses. The
+/// opposite error would miss shared memory.
 const DEVICE_FOLDERS: [&[u8]; 33] = [
     b"accel",
     b"block",
@@ -169,8 +169,8 @@ const DEVICE_FOLDERS: [&[u8]; 33] = [
     b"xen",
 ];
 
-/// Whether pages of memory are behind a line, by its name as `/proc` shows it. A device in `/dev`
-/// is none; `/dev/zero` is what an anonymous shared mapping is called.
+/// Whether a line's mapping has pages of memory, by its name. A device in `/dev` has none, except
+/// `/dev/zero`, the name of anonymous shared mappings.
 fn is_memory(line: &[u8]) -> bool {
     let name = words(line).nth(5).unwrap_or_default();
     let Some(below) = name.strip_prefix(b"/dev/") else { return name.starts_with(b"/") };
@@ -204,7 +204,7 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let (start, end) = (hexadecimal(&range[..dash])?, hexadecimal(&range[dash + 1..])?);
     let permissions = words.next()?;
     let is_accessible = !permissions.starts_with(b"---");
-    // Behind the permissions: offset, device, number, and the path.
+    // After the permissions come offset, device, inode number and path.
     let is_copy = words.nth(3).is_some_and(is_copy);
     (start < end).then_some(Mapping { start, end, is_accessible, is_copy })
 }

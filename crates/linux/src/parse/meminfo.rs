@@ -3,19 +3,19 @@
 use super::ParseError;
 use super::fields::{decimal, lines, words};
 
-/// What a node has and has left, in bytes.
+/// Memory of a node, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeMemory {
     /// All of the node's memory that the kernel manages.
     pub total_bytes: u64,
-    /// What is free now.
+    /// Free memory.
     pub free_bytes: u64,
-    /// Files in the page cache, which give way to whatever needs the memory.
+    /// Files in the page cache, which the kernel drops when memory is needed.
     pub file_bytes: u64,
 }
 
 impl NodeMemory {
-    /// What may be allocated: free memory and the page cache.
+    /// Memory that may be allocated: free memory and the page cache.
     #[must_use]
     pub fn room_bytes(&self) -> u64 {
         self.free_bytes.saturating_add(self.file_bytes)
@@ -25,7 +25,7 @@ impl NodeMemory {
 /// Parses one node's `meminfo`.
 ///
 /// # Errors
-/// Either of the two values missing or no number.
+/// `MemTotal` or `MemFree` is missing or no number.
 pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
     let files = |name: &[u8]| amount(bytes, name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
     Ok(NodeMemory {
@@ -35,7 +35,7 @@ pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
     })
 }
 
-/// All memory alone. Absurd numbers stay at the largest.
+/// Parses `MemTotal` alone, in bytes. A number that does not fit becomes the largest one.
 ///
 /// # Errors
 /// No such line, or no number in it.
@@ -45,7 +45,7 @@ pub fn total_bytes(bytes: &[u8]) -> Result<u64, ParseError> {
         .unwrap_or_else(|| Err(ParseError::new(1, expected, bytes)))
 }
 
-/// What is free alone, which stands among the first lines.
+/// Parses `MemFree` alone, in bytes. It is among the first lines.
 ///
 /// # Errors
 /// No such line, or no number in it.

@@ -5,17 +5,17 @@ use super::ParseError;
 use super::cpulist;
 use super::fields::{decimal, hexadecimal, lines, words};
 
-/// Neighbouring pages that are alike.
+/// Adjacent pages with the same copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// First address.
     pub start: u64,
-    /// One past the last.
+    /// One past the last address.
     pub end: u64,
-    /// Nodes with a copy, as the kernel numbers them, beside the node that holds the page itself.
-    /// There are none where a write has dropped the copies.
+    /// Nodes with a copy, the kernel's numbers, without the node of the page itself. Empty if a
+    /// write dropped the copies.
     pub nodes: Vec<u32>,
-    /// How often a write dropped the copies of each of these pages.
+    /// Number of times that a write dropped the copies of each of these pages.
     pub collapses: u32,
 }
 
@@ -28,7 +28,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Run>, ParseError> {
     found.map(|(number, line)| run_of(number, line)).collect()
 }
 
-/// One line of [`parse`].
+/// Parses one line as [`parse`].
 ///
 /// # Errors
 /// As [`parse`].

@@ -15,21 +15,21 @@ use crate::replicas::is_copy;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// The memory policy as the kernel writes it: `default`, `bind:0-1`, `interleave:0-3` …
+    /// Memory policy in the kernel's form: `default`, `bind:0-1`, `interleave:0-3` …
     pub policy: String,
-    /// The file behind it, or `heap`, `stack`; `None` for anonymous memory.
+    /// Mapped file, or `heap`, `stack`; `None` for other anonymous memory.
     pub backing: Option<String>,
-    /// Pages by node, in units of `page_bytes`.
+    /// Pages by node, of `page_bytes` each.
     pub pages_by_node: BTreeMap<u32, u64>,
-    /// Size of the kernel's pages here.
+    /// Page size of the mapping.
     pub page_bytes: u64,
-    /// The kernel calls it `huge`: it is of a hugetlbfs.
+    /// Whether the kernel marks it `huge`: it is of a hugetlbfs.
     pub is_huge: bool,
     /// Pages not yet written back, or anonymous pages written to.
     pub dirty: u64,
     /// Anonymous pages.
     pub anonymous: u64,
-    /// How many mappings the page with most of them has.
+    /// Number of mappings of its most often mapped page.
     pub most_mappings: u64,
 }
 
@@ -37,31 +37,30 @@ pub struct Mapping {
 const LARGEST_BASE_PAGE: u64 = 64 << 10;
 
 impl Mapping {
-    /// Whether the program chose where its memory comes from. `default` and `local` are no choice:
-    /// `rondpoint run` itself asks for `local` (`mpol_to_str`, mm/mempolicy.c, Linux 6.12).
+    /// Whether the program chose a memory policy. `default` and `local` are no choice, because
+    /// `rondpoint run` itself sets `local` (`mpol_to_str`, mm/mempolicy.c, Linux 6.12).
     #[must_use]
     pub fn has_own_policy(&self) -> bool {
         !matches!(self.policy.as_str(), "default" | "local")
     }
 
-    /// Whether it is a copy of a file that `rondpoint run --replicate` put on one node. Its policy
-    /// is the copy's, not a choice of the program that maps it.
+    /// Whether it is a copy of a file by `rondpoint run --replicate`. Its policy is that of the
+    /// copy, no choice of the program.
     #[must_use]
     pub fn is_copy(&self) -> bool {
         self.backing.as_ref().is_some_and(|path| is_copy(path.as_bytes()))
     }
 
-    /// Whether its pages are those of a file that others have mapped as well, as of a program that
-    /// runs several times. The kernel moves none of them for one process's sake (`MPOL_MF_MOVE`).
-    /// Memory that processes share on purpose is not meant, though the kernel gives it the name of
-    /// a file.
+    /// Whether its pages are those of a file that other processes map too, as of a program that
+    /// runs several times. The kernel does not move such pages for one process (`MPOL_MF_MOVE`).
+    /// Shared memory does not count, though the kernel shows it with the name of a file.
     #[must_use]
     pub fn is_shared_file(&self) -> bool {
         self.is_shared_file_in(None)
     }
 
-    /// The same, where `maps` tells how it is mapped. That decides where the name does not: a
-    /// container's `/dev/shm` is seen from outside as a file of any name.
+    /// As [`Self::is_shared_file`], with the mode from `maps`, which decides if the name does not.
+    /// From outside, a container's `/dev/shm` has the name of any file.
     #[must_use]
     pub fn is_shared_file_in(&self, mode: Option<Mode>) -> bool {
         if !self.is_candidate() || self.is_huge || self.page_bytes > LARGEST_BASE_PAGE {
@@ -73,20 +72,20 @@ impl Mapping {
         match mode {
             Some(Mode::Private) => true,
             Some(Mode::SharedWritable) => false,
-            // On a file system in memory all pages are dirty. A program's are there too, but are
-            // mapped private.
+            // On a file system in memory all pages are dirty. Those of programs are mapped private.
             Some(Mode::SharedReadOnly) | None => self.dirty < self.pages(),
         }
     }
 
-    /// Whether it may be a shared file at all: `maps` need not be asked about any other mapping.
+    /// Whether it may be a shared file, so that its mode in `maps` is needed.
     #[must_use]
     pub fn is_candidate(&self) -> bool {
         let is_file = self.backing.as_ref().is_some_and(|name| name.starts_with('/'));
         self.most_mappings > 1 && self.anonymous == 0 && is_file
     }
 
-    /// No program lies in `/dev`. The others are the kernel's names for memory without a path.
+    /// Whether its name is one of memory: a path in `/dev`, where no programs are, or the kernel's
+    /// name for memory without a path.
     fn has_name_of_memory(&self) -> bool {
         const NAMES: [&str; 6] =
             ["/dev/", "/run/shm/", "/SYSV", "/memfd:", "/anon_hugepage", "/secretmem"];
@@ -108,7 +107,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Mapping>, ParseError> {
     found.map(|(number, line)| mapping_of(number, line)).collect()
 }
 
-/// One line of [`parse`].
+/// Parses one line as [`parse`].
 ///
 /// # Errors
 /// As [`parse`].
@@ -158,17 +157,17 @@ pub fn mapping_of(number: usize, line: &[u8]) -> Result<Mapping, ParseError> {
     Ok(mapping)
 }
 
-/// What all mappings of a process come to. It does not grow with their number.
+/// Sums over all mappings of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Bytes by node that are the process's own. A sum stays at the largest number.
+    /// Bytes by node, without shared files; saturating.
     pub bytes_by_node: BTreeMap<u32, u64>,
-    /// First address of the lowest mapping with a policy of its own. Copies of files are none.
+    /// First address of the lowest mapping with a policy that the program chose.
     pub own_policy: Option<u64>,
 }
 
 impl Totals {
-    /// Adds a mapping; `mode` is how it is mapped, where that is known.
+    /// Adds a mapping. `mode`: its mode, if known.
     pub fn add(&mut self, mapping: &Mapping, mode: Option<Mode>) {
         let is_own = mapping.has_own_policy() && !mapping.is_copy();
         let own = is_own.then_some(mapping.start);
@@ -183,7 +182,7 @@ impl Totals {
     }
 }
 
-/// Bytes of all mappings by node that are the process's own.
+/// Bytes of all mappings by node, without shared files.
 #[must_use]
 pub fn bytes_by_node(mappings: &[Mapping]) -> BTreeMap<u32, u64> {
     let mut totals = Totals::default();

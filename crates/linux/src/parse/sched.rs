@@ -9,24 +9,24 @@ use super::fields::{decimal, lines, trim, words};
 /// Fault weights of one thread on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NodeFaults {
-    /// The node that holds the pages.
+    /// Node of the pages.
     pub node: u32,
-    /// Faults on pages that only this thread uses.
+    /// Weight of faults on pages that only this thread uses.
     pub private: u64,
-    /// Faults on pages that other threads use as well.
+    /// Weight of faults on pages that other threads use too.
     pub shared: u64,
 }
 
-/// What NUMA balancing knows of a thread.
+/// State of NUMA balancing for a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchedNuma {
-    /// `numa_preferred_nid`; `None` for -1 or where the kernel writes none.
+    /// Value of `numa_preferred_nid`; `None` for -1 or without this line.
     pub preferred_node: Option<u32>,
-    /// `total_numa_faults`.
+    /// Value of `total_numa_faults`.
     pub total_faults: u64,
-    /// `numa_pages_migrated`.
+    /// Value of `numa_pages_migrated`.
     pub pages_migrated: u64,
-    /// One entry per node, in the file's order.
+    /// Fault weights by node, in the order of the file.
     pub faults: Vec<NodeFaults>,
 }
 

@@ -3,14 +3,14 @@
 use super::ParseError;
 use super::fields::number_row;
 
-/// What the scheduler gave a thread so far.
+/// Scheduling statistics of a thread since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedStat {
     /// Time spent on a CPU, ns.
     pub running_ns: u64,
     /// Time spent runnable but waiting, ns.
     pub waiting_ns: u64,
-    /// Number of times it was put on a CPU.
+    /// Number of times that it was put on a CPU.
     pub slices: u64,
 }
 

@@ -6,50 +6,50 @@
 use super::ParseError;
 use super::fields::{decimal, trim, words};
 
-/// The fields that Rondpoint uses.
+/// The used fields of a task's `stat` (proc(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStat {
-    /// Field 1.
+    /// Field 1: number of the task.
     pub id: u32,
-    /// Field 2 without its parentheses.
+    /// Field 2: name, without parentheses.
     pub name: String,
-    /// Field 3: `R`, `S`, `D`, `T`, `Z` …
+    /// Field 3: state, `R`, `S`, `D`, `T`, `Z` …
     pub state: char,
-    /// Field 4.
+    /// Field 4: number of the parent process.
     pub parent: u32,
-    /// Field 6; 0 where the session's leader is outside of this PID namespace, and of a kernel
-    /// thread.
+    /// Field 6: session. It is 0 if the session's leader is outside this PID namespace, and for
+    /// kernel threads.
     pub session: u32,
-    /// Fields 10 and 12 together: page faults without and with input.
+    /// Fields 10 and 12 together: minor and major page faults.
     pub faults: u64,
-    /// Fields 14 and 15 together, in clock ticks.
+    /// Fields 14 and 15 together: user and system time, in clock ticks.
     pub cpu_time_ticks: u64,
-    /// Field 20.
+    /// Field 20: number of threads.
     pub threads: u32,
-    /// Field 22: start after boot, in clock ticks; with `id` it names a task for good.
+    /// Field 22: start time since boot, in clock ticks. Together with `id` it identifies a task.
     pub start_ticks: u64,
-    /// Field 39: the CPU it last ran on.
+    /// Field 39: CPU on which the task last ran.
     pub cpu: u32,
-    /// Field 24, in pages.
+    /// Field 24: resident pages.
     pub resident_pages: u64,
-    /// Field 9 has `PF_KTHREAD`.
+    /// Whether field 9 has `PF_KTHREAD`.
     pub is_kernel_thread: bool,
-    /// Field 41: 0 is the ordinary policy, 1, 2 and 6 are the real-time ones.
+    /// Field 41: scheduling policy. 0 is the ordinary one; 1, 2 and 6 are real-time ones.
     pub policy: u32,
 }
 
 impl TaskStat {
-    /// Whether a thread of the process lives: its main thread may have ended before others.
+    /// Whether some thread of the process lives. The main thread may end before others.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.state != 'X' && (self.state != 'Z' || self.threads > 1)
     }
 }
 
-/// include/linux/sched.h, the same since Linux 2.6.
+/// Flag of a kernel thread (include/linux/sched.h, the same from Linux 2.6 on).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// The scheduling policy.
+/// Number of the last used field.
 const LAST_FIELD: usize = 41;
 
 /// Parses the one line.
@@ -63,7 +63,7 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
     if close < open {
         return Err(fail());
     }
-    // rest[0] is field 3. Fields behind the last used one are not looked at.
+    // rest[0] is field 3. Later fields than the last used one are not parsed.
     let mut rest = [&[][..]; LAST_FIELD - 2];
     rest.iter_mut().zip(words(&bytes[close + 1..])).for_each(|(field, word)| *field = word);
     let number = |field: usize| decimal(rest[field - 3]).ok_or_else(fail);

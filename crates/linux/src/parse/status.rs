@@ -4,7 +4,7 @@ use super::ParseError;
 use super::cpulist;
 use super::fields::{decimal, lines, trim, words};
 
-/// The fields that Rondpoint uses; `None` where the kernel has no such line.
+/// The used fields of a task's `status`; `None` if the kernel has no such line.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
     /// `Tgid`: the process that a thread belongs to.
@@ -13,16 +13,16 @@ pub struct Status {
     pub user: Option<u32>,
     /// `CapEff`: the effective capabilities, one bit each.
     pub effective_capabilities: Option<u64>,
-    /// `Cpus_allowed_list`.
+    /// `Cpus_allowed_list`: the thread's mask within its cpuset.
     pub cpus_allowed: Option<Vec<u32>>,
-    /// `Mems_allowed_list`.
+    /// `Mems_allowed_list`: the nodes of its cpuset.
     pub nodes_allowed: Option<Vec<u32>>,
 }
 
 /// Parses the file.
 ///
 /// # Errors
-/// One of the used lines with a value that is not of its kind.
+/// A used line has a malformed value.
 pub fn parse(bytes: &[u8]) -> Result<Status, ParseError> {
     let mut status = Status::default();
     for (number, line) in lines(bytes) {

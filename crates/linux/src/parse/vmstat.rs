@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ParseError;
 use super::fields::{decimal, lines, words};
 
-/// Those counters of the file that are wanted, by name.
+/// Parses the wanted counters of the file, by name.
 ///
 /// # Errors
 /// A line that is not a name and a number.

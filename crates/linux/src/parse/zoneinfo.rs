@@ -10,7 +10,7 @@ use super::fields::{decimal, lines, words};
 /// One zone's span, or one block of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneSpan {
-    /// The node that holds it.
+    /// Node of the frames.
     pub node: u32,
     /// First page frame.
     pub first_frame: u64,
@@ -18,7 +18,7 @@ pub struct ZoneSpan {
     pub frames: u64,
 }
 
-/// Parses the file into the spans that are not empty, in order of their first frame.
+/// Parses the file into non-empty spans, in order of their first frame.
 ///
 /// # Errors
 /// A `Node` header, `spanned` or `start_pfn` line with a number that cannot be read.
@@ -28,7 +28,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<ZoneSpan>, ParseError> {
     Ok(scan.spans())
 }
 
-/// Reads the file line by line: a zone has a block of 160 bytes for each CPU.
+/// A parser of the file line by line. The file is long, because a zone has 160 bytes for each CPU.
 #[derive(Debug, Default)]
 pub struct Scan {
     node: Option<u32>,
@@ -38,7 +38,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Takes in the next line.
+    /// Parses the next line.
     ///
     /// # Errors
     /// As [`parse`].
@@ -55,7 +55,7 @@ impl Scan {
                 (self.spanned, self.is_absent) = (0, false);
             }
             Some(b"spanned") => self.spanned = value("spanned PAGES")?,
-            // A zone may span frames of others and have none of its own.
+            // A zone may span only frames of other zones.
             Some(b"present") => self.is_absent = value("present PAGES")? == 0,
             Some(b"start_pfn:") => {
                 let first_frame = value("start_pfn: FRAME")?;
@@ -68,7 +68,7 @@ impl Scan {
         Ok(())
     }
 
-    /// The spans that are not empty, in order of their first frame.
+    /// The non-empty spans, in order of their first frame.
     #[must_use]
     pub fn spans(mut self) -> Vec<ZoneSpan> {
         self.spans.sort_by_key(|span| span.first_frame);
@@ -76,7 +76,7 @@ impl Scan {
     }
 }
 
-/// From physical addresses to nodes.
+/// A map from physical addresses to nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PhysicalMap {
     zones: Vec<Segment>,
@@ -89,19 +89,19 @@ pub struct PhysicalMap {
 struct Segment {
     first: u64,
     end: u64,
-    /// `None` where spans of several nodes cover it.
+    /// `None` if spans of several nodes cover it.
     node: Option<u32>,
 }
 
 impl PhysicalMap {
-    /// A map of these spans; `page_bytes` is the size of a page frame.
+    /// The map of these spans. `page_bytes`: size of a page frame.
     #[must_use]
     pub fn new(spans: Vec<ZoneSpan>, page_bytes: u64) -> Self {
         assert!(page_bytes.is_power_of_two(), "a page frame of {page_bytes} bytes");
         Self { zones: segments(&spans), blocks: Vec::new(), page_bytes }
     }
 
-    /// The same map, with memory blocks that tell the node where zones of several nodes overlap.
+    /// The map with memory blocks, which give the node if zones of several nodes overlap.
     #[must_use]
     pub fn with_blocks(self, blocks: &[ZoneSpan]) -> Self {
         Self { blocks: segments(blocks), ..self }
@@ -113,9 +113,8 @@ impl PhysicalMap {
         self.zones.iter().any(|segment| segment.node.is_none())
     }
 
-    /// The node that holds a physical address. `None` outside every zone, and where zones of
-    /// several nodes overlap and no block tells. `None` for 0, which the kernel reports for an
-    /// unknown address.
+    /// The node of a physical address. `None` outside every zone, and if zones of several nodes
+    /// overlap without a block. `None` for 0, which the kernel reports for an unknown address.
     #[must_use]
     pub fn node_of(&self, address: u64) -> Option<u32> {
         if address == 0 {

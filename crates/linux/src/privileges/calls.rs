@@ -15,21 +15,21 @@ use seccompiler::{
 
 use crate::syscall::refusal;
 
-/// Which calls a command makes.
+/// The system calls that a command makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// Any.
+    /// Any call.
     All,
-    /// Reads files and prints.
+    /// Reading files and printing.
     Read,
-    /// Also watches and changes processes.
+    /// Also observing and changing processes.
     Manage,
-    /// The same, and answers over sockets: local ones, and a loopback port that is open already.
+    /// Also answering over sockets: local ones, and a loopback port that is already open.
     Serve,
 }
 
-/// Memory, files, threads and clocks: what the standard library makes of reading and printing. No
-/// call here opens a socket, executes a program, changes an owner or a mode, or traces.
+/// Calls for memory, files, threads and clocks, which the standard library makes to read and print.
+/// None opens a socket, executes a program, changes an owner or a mode, or traces.
 const READ: [c_long; 76] = [
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -109,7 +109,7 @@ const READ: [c_long; 76] = [
     libc::SYS_fchdir,
 ];
 
-/// Watching and changing processes, and the guardian of a frozen one.
+/// Calls to observe and change processes, and for the guardian of a stopped one.
 const MANAGE: [c_long; 25] = [
     libc::SYS_clone,
     libc::SYS_clone3,
@@ -138,7 +138,7 @@ const MANAGE: [c_long; 25] = [
     libc::SYS_waitid,
 ];
 
-/// Answering over sockets. socket(2) itself makes local ones only, see [`rules`].
+/// Calls to answer over sockets. socket(2) may make local ones only, see [`rules`].
 const SERVE: [c_long; 11] = [
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -153,7 +153,7 @@ const SERVE: [c_long; 11] = [
     libc::SYS_shutdown,
 ];
 
-/// Calls of x86-64 that newer architectures never had; C libraries still make some of them.
+/// Calls of x86-64 that newer architectures do not have. C libraries still make some of them.
 #[cfg(target_arch = "x86_64")]
 const LEGACY: [(Calls, c_long); 13] = [
     (Calls::Read, libc::SYS_access),
@@ -173,16 +173,17 @@ const LEGACY: [(Calls, c_long); 13] = [
 #[cfg(not(target_arch = "x86_64"))]
 const LEGACY: [(Calls, c_long); 0] = [];
 
-/// Requests of ioctl(2): whether a file is a terminal, and how wide it is (TCGETS and TIOCGWINSZ,
+/// Requests of ioctl(2) about a terminal and its width (TCGETS and TIOCGWINSZ,
 /// include/uapi/asm-generic/ioctls.h).
 const TERMINAL: [u64; 2] = [0x5401, 0x5413];
-/// Requests to an event (include/uapi/linux/perf_event.h), and `PAGEMAP_SCAN`.
+/// Requests of ioctl(2) to an event (include/uapi/linux/perf_event.h), and `PAGEMAP_SCAN`.
 const EVENTS: [u64; 7] = [0x2400, 0x2401, 0x2403, 0x2405, 0x4008_2404, 0x8008_2407, 0xc060_6610];
 
-/// A socket is made not to block (FIONBIO of the same file).
+/// Request of ioctl(2) that makes a socket non-blocking (FIONBIO of the same file).
 const SOCKETS: [u64; 1] = [0x5421];
 
-/// Lets no other call through, in every thread, for ever. Sets `no_new_privs`.
+/// Installs the filter of system calls in every thread, which cannot be removed. Sets
+/// `no_new_privs`.
 pub(super) fn restrict(calls: Calls) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Display| error.to_string();
     let action = match cfg!(debug_assertions) {
@@ -210,7 +211,7 @@ fn rules(calls: Calls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|call| (*call, Vec::new())).collect();
     let events: &[u64] = if manages { &EVENTS } else { &[] };
     let request = |request: &u64| {
-        // The kernel reads 32 bits of it.
+        // The kernel reads 32 bits of the request.
         let is_it = SeccompCondition::new(1, Length::Dword, Compare::Eq, *request)?;
         SeccompRule::new(vec![is_it])
     };

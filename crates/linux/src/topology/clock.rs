@@ -6,10 +6,10 @@ use super::reader::Reader;
 use crate::parse::cpuinfo::CpuIdentity;
 use crate::parse::fields;
 
-/// Clocks that a processor may have, kHz: 10 MHz to 100 GHz. Firmware writes 0 for unknown.
+/// Plausible clocks of a processor, kHz: 10 MHz to 100 GHz. Firmware writes 0 for unknown.
 const PLAUSIBLE_KHZ: std::ops::RangeInclusive<u64> = 10_000..=100_000_000;
 
-/// Cycles per second; `None` with a note where only a changing clock is told.
+/// Nominal clock in cycles per second; `None` with a note if only a changing clock is known.
 pub(super) fn nominal_hz(reader: &mut Reader<'_>, cpu: u32, identity: &CpuIdentity) -> Option<f64> {
     let folder = format!("devices/system/cpu/cpu{cpu}");
     // A CPU's `cpufreq` is a link, which copies of sysfs may lack.
@@ -34,7 +34,8 @@ fn is_plausible(khz: &u64) -> bool {
     PLAUSIBLE_KHZ.contains(khz)
 }
 
-/// `base_frequency` of intel_pstate, `nominal_freq` of ACPI CPPC, `cpuinfo_nominal_freq` of POWER.
+/// The nominal clock of a driver, kHz: `base_frequency` of intel_pstate, `nominal_freq` of ACPI
+/// CPPC, `cpuinfo_nominal_freq` of POWER.
 fn of_driver(reader: &mut Reader<'_>, folder: &str, governor: &str) -> Option<u64> {
     let files = [
         (format!("{governor}/base_frequency"), 1),
@@ -47,7 +48,7 @@ fn of_driver(reader: &mut Reader<'_>, folder: &str, governor: &str) -> Option<u6
     })
 }
 
-/// The fastest of the clocks without boost that acpi-cpufreq and cpufreq-dt list.
+/// The fastest clock without boost in the list of acpi-cpufreq or cpufreq-dt, kHz.
 fn of_table(reader: &mut Reader<'_>, governor: &str) -> Option<u64> {
     let file = format!("{governor}/scaling_available_frequencies");
     reader.told(&file, fields::number_row)?.into_iter().filter(is_plausible).max()

@@ -9,8 +9,8 @@ use super::{Cache, Note};
 use crate::parse::{ParseError, cpulist, fields};
 use crate::root;
 
-/// Reads CPUs one after the other and numbers densely, in the order first seen, what the kernel
-/// names by keys.
+/// A reader of CPUs. It numbers cores, packages and cache domains densely, in the order of their
+/// first CPU.
 #[derive(Default)]
 pub(super) struct Cpus {
     domains: BTreeMap<(usize, String), usize>,
@@ -26,7 +26,7 @@ fn number<K: Ord>(map: &mut BTreeMap<K, usize>, key: K) -> usize {
 }
 
 impl Cpus {
-    /// One CPU of a node, given by its index.
+    /// Reads one CPU. `node`: index of its node.
     pub(super) fn read(
         &mut self,
         reader: &mut Reader<'_>,
@@ -41,8 +41,8 @@ impl Cpus {
             self.no_package.push(cpu);
         }
         let core = self.core(reader, &directory, cpu);
-        // A domain never crosses nodes here. With sub-NUMA clustering one cache serves several
-        // nodes, and the threads of each node compete for that node's slice.
+        // A domain never spans nodes here. With sub-NUMA clustering one cache serves several nodes,
+        // and the threads of each node compete for that node's slice.
         let domain = last_level(reader, &directory, cpu);
         let domain = domain.unwrap_or_else(|| format!("package {package:?}"));
         Cpu {
@@ -55,7 +55,7 @@ impl Cpus {
         }
     }
 
-    /// The threads of its core, as a key.
+    /// A key of the CPU's core: the list of its hardware threads.
     fn core(&mut self, reader: &mut Reader<'_>, directory: &str, cpu: u32) -> String {
         let set = |reader: &mut Reader<'_>, list: &str, mask: &str| {
             let file = |name: &str| format!("{directory}/topology/{name}");
@@ -73,7 +73,7 @@ impl Cpus {
         }
     }
 
-    /// Notes about the CPUs that were read.
+    /// Notes about the CPUs read so far.
     pub(super) fn notes(self) -> impl Iterator<Item = Note> {
         let some =
             |cpus: Vec<u32>, note: fn(Vec<u32>) -> Note| (!cpus.is_empty()).then(|| note(cpus));
@@ -83,12 +83,12 @@ impl Cpus {
     }
 }
 
-/// A package's number; `None` for -1, which firmware without one leaves on Arm.
+/// Parses a package's number; `None` for -1, as on Arm without one in firmware.
 fn package_id(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
     if fields::trim(bytes) == b"-1" { Ok(None) } else { fields::single_number(bytes).map(Some) }
 }
 
-/// The CPUs that share the last level of cache, as a key; `None` where the machine does not tell.
+/// A key of the last-level cache: the list of CPUs that share it. `None` if it is not known.
 fn last_level(reader: &mut Reader<'_>, directory: &str, cpu: u32) -> Option<String> {
     let mut last: Option<(u64, Vec<u32>)> = None;
     for index in reader.numbered(&format!("{directory}/cache"), "index") {
@@ -101,7 +101,7 @@ fn last_level(reader: &mut Reader<'_>, directory: &str, cpu: u32) -> Option<Stri
             last = Some((level, shared));
         }
     }
-    // A first-level cache alone says nothing about sharing: emulators describe no more.
+    // Emulators describe only a first-level cache, which does not show sharing.
     last.filter(|(level, _)| *level > 1).map(|(_, shared)| cpulist::format(&shared))
 }
 

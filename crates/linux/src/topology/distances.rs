@@ -8,11 +8,11 @@ use super::{Note, nodes};
 use crate::LinuxError;
 use crate::parse::fields;
 
-/// Distance of a node to itself, and the least to another (ACPI 6.5, 5.2.17).
+/// Distance of a node to itself, and the least one to another (ACPI 6.5, 5.2.17).
 const LOCAL: u32 = 10;
-/// The largest that a byte of the table holds: there is no way. Linux shows such nodes anyway.
+/// Largest distance in the table, which means unreachable. Linux shows such nodes anyway.
 const LARGEST: u64 = 255;
-/// Linux's `REMOTE_DISTANCE`, taken where the table tells nothing (include/linux/topology.h).
+/// Distance for missing entries: Linux's `REMOTE_DISTANCE` (include/linux/topology.h).
 const REMOTE: u32 = 20;
 
 /// Distances by `[accessing][holding]`.
@@ -38,7 +38,7 @@ pub(super) fn read(
         told.push(row.unwrap_or_else(|| vec![None; count]));
     }
     let valid = |a: usize, b: usize| {
-        // A node that is not 10 from itself has a broken row.
+        // A row whose own distance is not 10 is not valid.
         let row = &told[a];
         let told = row[b].filter(|_| row[a] == Some(LOCAL.into()));
         let distance = told.filter(|distance| (LOCAL.into()..=LARGEST).contains(distance));
@@ -65,8 +65,8 @@ pub(super) fn read(
     }))
 }
 
-/// Nodes that the columns may stand for, the kernel's own order first: it writes a column for each
-/// online node. A table that was captured in part may have one for each node that there was.
+/// Possible nodes of the columns, the most likely first. The kernel writes a column for each online
+/// node. A table of a partial capture may have a column for each node of the original machine.
 fn column_orders(reader: &mut Reader<'_>) -> Result<Vec<Vec<u32>>, LinuxError> {
     let online = nodes::numbers(reader)?;
     let folders = reader.numbered("devices/system/node", "node");
@@ -74,9 +74,9 @@ fn column_orders(reader: &mut Reader<'_>) -> Result<Vec<Vec<u32>>, LinuxError> {
     Ok([Some(online), Some(folders), possible].into_iter().flatten().collect())
 }
 
-/// A row in the order of the nodes that were found; `None` where no order fits. Any order but the
-/// kernel's own is believed only where the node's distance to itself is right. The last order tried
-/// is a column for each number.
+/// A row in the order of the found nodes; `None` if no order of columns fits. Other orders than the
+/// kernel's are accepted only if the node's distance to itself is right. The last order tried is a
+/// column for each number.
 fn by_node(
     row: &[u64],
     orders: &[Vec<u32>],

@@ -23,11 +23,11 @@ const CPUS: &str = "devices/system/cpu";
 pub(super) struct FoundNode {
     pub(super) kernel_id: u32,
     pub(super) memory: Bytes,
-    /// Ascending.
+    /// CPUs of the node, the kernel's numbers, ascending.
     pub(super) cpus: Vec<u32>,
 }
 
-/// The nodes that have something, by number.
+/// The nodes with CPUs or memory, by number.
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<Vec<FoundNode>, LinuxError> {
     let online = reader.list(&format!("{CPUS}/online"))?.ok_or_else(|| {
         let path = reader.root.in_sys(CPUS).join("online");
@@ -35,7 +35,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<Vec<FoundNode>, LinuxError
     })?;
     let numbers = numbers(reader)?;
     if numbers.is_empty() {
-        // A kernel without NUMA has no nodes in sysfs: the machine is one.
+        // A kernel without NUMA has no nodes in sysfs, so the machine is one node.
         let memory = memory_of_machine(reader)?;
         return Ok(vec![FoundNode { kernel_id: 0, memory, cpus: online }]);
     }
@@ -83,7 +83,7 @@ fn cpus_listed(reader: &Reader<'_>, node: u32) -> Result<Vec<u32>, LinuxError> {
     Ok(list.map_or_else(mask, |list| Ok(Some(list)))?.unwrap_or_default())
 }
 
-/// What `/proc/meminfo` tells; zero where it tells nothing.
+/// Memory of the machine by `/proc/meminfo`; zero if it has none.
 fn memory_of_machine(reader: &Reader<'_>) -> Result<Bytes, LinuxError> {
     let text = root::read_optional(&reader.root.in_proc("meminfo"))?.unwrap_or_default();
     let kib = fields::lines(&text).find_map(|(_, line)| {
@@ -93,9 +93,9 @@ fn memory_of_machine(reader: &Reader<'_>) -> Result<Bytes, LinuxError> {
     Ok(Bytes(kib.unwrap_or(0).saturating_mul(1024)))
 }
 
-/// The CPUs that run: those that are online by both lists; by one list, if their folders say so.
-/// The kernel lists online CPUs only in a node, so a node that has its whole list left has all of
-/// it.
+/// The online CPUs: those in both lists, and those in one list whose folders show that they are
+/// online. The kernel lists only online CPUs in a node. A node with none so far therefore keeps its
+/// list, without CPUs that have an `online` file.
 fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u32> {
     let folders: BTreeSet<u32> = reader.numbered(CPUS, "cpu").into_iter().collect();
     let listed: BTreeSet<u32> = lists.iter().flatten().copied().collect();
@@ -107,7 +107,7 @@ fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u
             return true;
         }
         let state = reader.told(&format!("{CPUS}/cpu{cpu}/online"), fields::single_number);
-        // The kernel shows the topology of online CPUs only.
+        // Only online CPUs have a topology folder.
         let topology = || reader.root.in_sys(format!("{CPUS}/cpu{cpu}/topology")).exists();
         let runs = match (state, is_online) {
             (Some(state), _) => state != 0,
@@ -135,7 +135,7 @@ fn running(reader: &mut Reader<'_>, online: &[u32], lists: &[Vec<u32>]) -> Vec<u
     if counted.is_empty() { online.to_vec() } else { counted }
 }
 
-/// CPUs by the index of their node, as far as it is known, and what was odd about them.
+/// The node of each CPU by index, if known, and the contradictions found.
 #[derive(Default)]
 struct Assignment {
     node_of: BTreeMap<u32, usize>,
@@ -159,7 +159,8 @@ impl Assignment {
         found
     }
 
-    /// The link counts, for the kernel makes it of the node that it uses itself.
+    /// Assigns a CPU to a node. The link decides, because the kernel makes it from the node that it
+    /// uses itself.
     fn assign(&mut self, cpu: u32, listing: &[usize], link: Option<usize>) {
         match listing {
             [_, _, ..] => self.several[usize::from(link.is_some())].push(cpu),
@@ -172,7 +173,7 @@ impl Assignment {
         }
     }
 
-    /// CPUs of no node go where most CPUs of their package are, else to the first node.
+    /// Assigns CPUs of no node to the node of most CPUs of their package, else to the first node.
     fn finish(mut self, reader: &mut Reader<'_>) -> BTreeMap<u32, usize> {
         let package_of = |cpu: u32| {
             let path = format!("{CPUS}/cpu{cpu}/topology/physical_package_id");
@@ -205,7 +206,7 @@ impl Assignment {
     }
 }
 
-/// The index of the node that a CPU's folder names; `None` where it names none or several.
+/// The index of the node in a CPU's folder; `None` if it has none or several.
 fn link(reader: &Reader<'_>, numbers: &[u32], cpu: u32) -> Option<usize> {
     match reader.numbered(&format!("{CPUS}/cpu{cpu}"), "node")[..] {
         [node] => numbers.iter().position(|number| *number == node),

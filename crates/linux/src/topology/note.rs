@@ -7,19 +7,19 @@ use crate::parse::cpulist;
 /// One contradiction or assumption. Numbers are the kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Note {
-    /// The list of online CPUs differs from the nodes' lists and the CPUs' folders: a container may
+    /// The list of online CPUs differs from the nodes' lists and the CPUs' folders. A container may
     /// renumber it.
     OnlineDiffers {
-        /// What `cpu/online` lists.
+        /// CPUs in `cpu/online`.
         listed: Vec<u32>,
-        /// What is counted.
+        /// CPUs of the topology.
         counted: Vec<u32>,
     },
     /// Several nodes list these CPUs, as on kernels with `numa=fake`.
     InSeveralNodes {
         /// The CPUs.
         cpus: Vec<u32>,
-        /// Each CPU's folder names the node; otherwise the lowest node is taken.
+        /// Whether each CPU's folder names its node. If not, the lowest node is taken.
         have_links: bool,
     },
     /// One node lists these CPUs, and their folders name another one.
@@ -31,29 +31,29 @@ pub enum Note {
     OfNoNode {
         /// The CPUs.
         cpus: Vec<u32>,
-        /// The node that they are counted on.
+        /// The node that they are assigned to.
         node: u32,
     },
-    /// No node of the list has a folder, so the folders that are there are taken.
+    /// No node of the list has a folder, so the existing folders are taken.
     NodesDiffer {
-        /// What `node/online` lists.
+        /// Nodes in `node/online`.
         listed: Vec<u32>,
-        /// What is counted.
+        /// Nodes of the topology.
         counted: Vec<u32>,
     },
-    /// No node tells its memory, so the machine's is taken.
+    /// No node has its memory in sysfs, so the machine's memory is taken.
     MemoryOfMachine,
-    /// Rows of the distance table that are missing, or with columns of no known nodes.
+    /// Rows of the distance table are missing, or have columns of unknown nodes.
     DistanceRows {
         /// The nodes.
         nodes: Vec<u32>,
     },
-    /// Rows of the distance table with numbers that ACPI does not allow.
+    /// Rows of the distance table have numbers that ACPI does not allow.
     DistanceValues {
         /// The nodes.
         nodes: Vec<u32>,
     },
-    /// The package of these CPUs is not told.
+    /// The package of these CPUs is not known.
     NoPackage {
         /// The CPUs.
         cpus: Vec<u32>,
@@ -63,22 +63,22 @@ pub enum Note {
         /// The CPUs.
         cpus: Vec<u32>,
     },
-    /// Only a clock is told that changes with load and governor.
+    /// Only a clock that changes with load and governor is known.
     NoNominalClock {
-        /// That clock, MHz.
+        /// The changing clock, MHz.
         mhz: u64,
     },
-    /// A file that may be absent holds something else than expected.
+    /// An optional file is malformed.
     Unreadable {
-        /// Beneath `/sys`.
+        /// Path beneath `/sys`.
         path: String,
-        /// What was expected, and what stands there.
+        /// The expected form and the text found.
         problem: String,
     },
 }
 
 impl Note {
-    /// A word for programs, as in `rondpoint topology --json`.
+    /// Name of the kind for programs, as in `rondpoint topology --json`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

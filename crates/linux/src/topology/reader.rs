@@ -21,10 +21,10 @@ impl<'a> Reader<'a> {
         Self { root, notes: Vec::new(), unreadable: BTreeSet::new() }
     }
 
-    /// What a file says; `None` where it is absent.
+    /// Parses a file; `None` if it is absent.
     ///
     /// # Errors
-    /// It may not be read, or is malformed.
+    /// The file cannot be read, or is malformed.
     pub(super) fn parsed<T>(
         &self,
         path: &str,
@@ -36,7 +36,7 @@ impl<'a> Reader<'a> {
         bytes.map(|bytes| parse(&bytes)).transpose().map_err(format)
     }
 
-    /// A list of CPUs or nodes; `None` where it is absent.
+    /// Parses a list of CPUs or nodes; `None` if the file is absent.
     ///
     /// # Errors
     /// As [`Reader::parsed`].
@@ -44,8 +44,8 @@ impl<'a> Reader<'a> {
         self.parsed(path, cpulist::parse)
     }
 
-    /// What a file says that the machine can do without: `None` where it is absent, and with a note
-    /// where it cannot be read.
+    /// Parses an optional file: `None` if it is absent, and `None` with a note if it cannot be read
+    /// or is malformed.
     pub(super) fn told<T>(
         &mut self,
         path: &str,
@@ -63,12 +63,12 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A set of CPUs that is told as a list, or before Linux 2.6.28 as a mask.
+    /// Parses a set of CPUs from a list, or from a mask before Linux 2.6.28.
     pub(super) fn told_set(&mut self, list: &str, mask: &str) -> Option<Vec<u32>> {
         self.told(list, cpulist::parse).or_else(|| self.told(mask, cpulist::parse_mask))
     }
 
-    /// Numbers of the entries `KIND` followed by a number in a directory, ascending.
+    /// Numbers of the entries of a directory that are `kind` followed by a number, ascending.
     pub(super) fn numbered(&self, directory: &str, kind: &str) -> Vec<u32> {
         let names = root::list(&self.root.in_sys(directory)).unwrap_or_default();
         let number = |name: &String| crate::observe::kernel::numbered(name, kind);
