@@ -20,15 +20,15 @@ pub const SW_DUMMY: u64 = 9;
 
 /// Bits of `read_format`.
 pub mod read_format {
-    /// Time that the event was enabled.
+    /// Adds the time for which the event was enabled.
     pub const TOTAL_TIME_ENABLED: u64 = 1 << 0;
-    /// Time that it was on a counter.
+    /// Adds the time for which the event was on a counter.
     pub const TOTAL_TIME_RUNNING: u64 = 1 << 1;
-    /// Its number.
+    /// Adds the event's number.
     pub const ID: u64 = 1 << 2;
-    /// One read for the whole group.
+    /// One read returns the whole group.
     pub const GROUP: u64 = 1 << 3;
-    /// Lost samples (Linux 6.0 and later).
+    /// Adds the number of lost samples (Linux 6.0 and later).
     pub const LOST: u64 = 1 << 4;
 }
 
@@ -64,31 +64,31 @@ pub mod sample_type {
 
 /// Bits of the flag word, in the order of the C bit field.
 pub mod flag {
-    /// Created stopped.
+    /// The event is created stopped.
     pub const DISABLED: u64 = 1 << 0;
-    /// Children are counted too.
+    /// New tasks of the task inherit the event.
     pub const INHERIT: u64 = 1 << 1;
-    /// Always on a counter, or in error.
+    /// The event is always on a counter, or in error.
     pub const PINNED: u64 = 1 << 2;
-    /// Nothing in user mode.
+    /// User mode is not counted.
     pub const EXCLUDE_USER: u64 = 1 << 4;
-    /// Nothing in kernel mode.
+    /// Kernel mode is not counted.
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
-    /// Nothing in the hypervisor.
+    /// The hypervisor is not counted.
     pub const EXCLUDE_HV: u64 = 1 << 6;
-    /// Names of programs and threads as records.
+    /// Names of programs and threads give records.
     pub const COMM: u64 = 1 << 9;
     /// `sample_period` is a frequency.
     pub const FREQ: u64 = 1 << 10;
-    /// Starts when the task calls `execve`.
+    /// The event starts when the task calls `execve`.
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
-    /// Forks and exits as records.
+    /// Forks and exits give records.
     pub const TASK: u64 = 1 << 13;
     /// `wakeup` counts bytes, not records.
     pub const WATERMARK: u64 = 1 << 14;
     /// Lowest bit of the two-bit `precise_ip`.
     pub const PRECISE_SHIFT: u32 = 15;
-    /// Every record carries the identifying fields of a sample.
+    /// Every record has the identifying fields of a sample.
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
 }
 
@@ -128,7 +128,7 @@ const _: () = assert!(offset_of!(Attr, flags) == 40 && offset_of!(Attr, config1)
 const _: () = assert!(offset_of!(Attr, sample_regs_intr) == 96 && offset_of!(Attr, config3) == 128);
 
 impl Attr {
-    /// An event that counts, stopped at first, with its times, number and losses.
+    /// A counting event, created stopped. Reads give its times, number and lost samples.
     #[must_use]
     pub fn counting(kind: u32, config: u64) -> Self {
         use read_format::{ID, LOST, TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING};
@@ -142,20 +142,20 @@ impl Attr {
         }
     }
 
-    /// Leaves out the kernel and the hypervisor, which lowers the privilege that is needed.
+    /// Excludes the kernel and the hypervisor, which needs less privilege.
     pub fn exclude_kernel_and_hypervisor(&mut self) {
         self.flags |= flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV;
     }
 
-    /// How precisely a sample points at its instruction, 0 to 3.
+    /// Sets how precisely a sample points at its instruction, 0 to 3.
     pub fn set_precise(&mut self, precise: u8) {
         assert!(precise <= 3, "precise_ip has two bits");
         self.flags &= !(3 << flag::PRECISE_SHIFT);
         self.flags |= u64::from(precise) << flag::PRECISE_SHIFT;
     }
 
-    /// The name of a field that this event uses and a kernel that knows only the first `size` bytes
-    /// does not have.
+    /// The name of a field that this event uses beyond the first `size` bytes, which an older
+    /// kernel does not have.
     #[must_use]
     pub fn field_beyond(&self, size: u32) -> Option<&'static str> {
         let fields = [

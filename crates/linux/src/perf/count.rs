@@ -2,21 +2,21 @@
 
 use super::attr::read_format::{GROUP, ID, LOST, TOTAL_TIME_ENABLED, TOTAL_TIME_RUNNING};
 
-/// The most events that a group may have here; the kernel's own limit is the size of the read.
+/// Most events of a group (our choice). The kernel's own limit is the size of the read.
 pub const MAX_GROUP: usize = 256;
 
-/// One event's value and how long it was measured.
+/// The value of an event and the times for which it was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Count {
-    /// What was counted while the event was on a counter.
+    /// Number of events while the event was on a counter.
     pub value: u64,
-    /// Time that the event was enabled, ns.
+    /// Time for which the event was enabled, ns.
     pub enabled_ns: u64,
-    /// Time that it was on a counter, ns.
+    /// Time for which the event was on a counter, ns.
     pub running_ns: u64,
-    /// The event's number, 0 where it was not asked for.
+    /// Number of the event; 0 if the format does not have it.
     pub id: u64,
-    /// Samples lost, 0 where it was not asked for.
+    /// Number of lost samples; 0 if the format does not have it.
     pub lost: u64,
 }
 
@@ -24,9 +24,9 @@ pub struct Count {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a perf count of format {format:#x} ended after {words} words")]
 pub struct CountError {
-    /// The `read_format`.
+    /// The `read_format` of the event.
     pub format: u64,
-    /// How many words there were.
+    /// Number of words read.
     pub words: usize,
 }
 
@@ -80,7 +80,7 @@ pub fn parse(bytes: &[u8], format: u64) -> Result<Vec<Count>, CountError> {
         .collect()
 }
 
-/// How many bytes a read of this format returns.
+/// Number of bytes of a read with this format.
 #[must_use]
 pub fn bytes(format: u64, members: usize) -> usize {
     let bit = |bit: u64| usize::from(format & bit != 0);

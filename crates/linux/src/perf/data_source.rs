@@ -20,26 +20,25 @@ pub enum Vendor {
     Arm,
 }
 
-/// Where an access was served from, in the words that the model uses.
+/// The level that served an access, in the model's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ServedBy {
     /// The core's first-level cache.
     FirstLevel,
     /// Another private cache of the core.
     Private,
-    /// A line already on its way to the core, from wherever: a prefetch or an earlier miss had
-    /// asked for it.
+    /// A line that a prefetch or an earlier miss had already requested, from an unknown level.
     InFlight,
     /// The last-level cache of the same node.
     LastLevel,
     /// Another core's cache in the same node.
     LocalCache {
-        /// It held the line modified.
+        /// Whether the cache held the line modified.
         modified: bool,
     },
     /// A cache of another node.
     RemoteCache {
-        /// It held the line modified.
+        /// Whether the cache held the line modified.
         modified: bool,
     },
     /// Memory of the same node.
@@ -50,7 +49,7 @@ pub enum ServedBy {
     RemoteUnknown,
     /// Memory behind a device link (CXL) or persistent memory.
     SlowMemory {
-        /// Of another node.
+        /// Whether it belongs to another node.
         remote: bool,
     },
     /// No level given.
@@ -58,9 +57,9 @@ pub enum ServedBy {
 }
 
 impl ServedBy {
-    /// What "another node" must mean, given whether the page is on the CPU's own node. If it is,
-    /// only a cache that had the line modified answers for it. Else it is taken for memory,
-    /// although a cache there cannot be told from it.
+    /// Resolves [`Self::RemoteUnknown`]. `home_is_own`: whether the page is on the CPU's own node.
+    /// If it is, a remote cache with the modified line served the access. Otherwise it counts as
+    /// remote memory, though a cache there is possible.
     #[must_use]
     pub fn with_home(self, home_is_own: Option<bool>) -> Self {
         match (self, home_is_own) {
@@ -133,8 +132,8 @@ impl DataSource {
         let flagged =
             self.bits(37, 1) == 1 || self.level() & (LVL_REMOTE_RAM | LVL_REMOTE_CACHE) != 0;
         match vendor {
-            // For caches only the hops tell (1 = another core of the same node). For memory the
-            // level does as well, and kernels before 5.16 give no hops.
+            // For caches only the hops show another node (1: another core of the same node). For
+            // memory the level does too, and kernels before 5.16 give no hops.
             Vendor::Amd if self.is_ram() => flagged,
             Vendor::Amd => hops >= HOPS_OTHER_NODE,
             Vendor::Intel | Vendor::Arm => flagged,
@@ -146,7 +145,7 @@ impl DataSource {
             || self.level() & (LVL_LOCAL_RAM | LVL_REMOTE_RAM) != 0
     }
 
-    /// Where the access was served from; `None` where it is neither a load nor a store.
+    /// The level that served the access; `None` if it is neither a load nor a store.
     #[must_use]
     pub fn served_by(self, vendor: Vendor) -> Option<ServedBy> {
         if !self.is_load() && !self.is_store() {
@@ -171,7 +170,7 @@ impl DataSource {
         } else if NUM_FIRST.contains(&number) || self.level() & LVL_L1 != 0 {
             match (self.missed(), self.is_load()) {
                 (false, _) => ServedBy::FirstLevel,
-                // Arm's way to say it: no level answered.
+                // On Arm "in flight" has no level.
                 (true, true) => ServedBy::InFlight,
                 (true, false) => ServedBy::Unknown,
             }
@@ -199,7 +198,8 @@ impl DataSource {
         })
     }
 
-    /// A store that missed L1 carries "L1 MISS": it was served by something unknown beyond.
+    /// Whether the level is marked as a miss. A store that missed L1 has "L1 MISS" and was served
+    /// by an unknown level beyond it.
     fn missed(self) -> bool {
         const LVL_MISS: u64 = 4;
         self.level() & LVL_MISS != 0 && self.level() & LVL_HIT == 0

@@ -12,23 +12,22 @@ use crate::syscall::perf::{self, Target};
 /// An open event.
 pub struct OpenEvent {
     file: File,
-    /// What the kernel accepted in the end.
+    /// The attributes that the kernel accepted.
     pub attr: Attr,
 }
 
 impl OpenEvent {
-    /// Opens `attr` on `target`. Where the kernel or its privileges do not allow all of it, parts
-    /// are left out, in this order:
+    /// Opens `attr` on `target`. If the kernel refuses it, parts are left out, in this order:
     /// - the count of lost samples (before Linux 6.0);
     /// - WEIGHT_STRUCT, replaced by WEIGHT (before 5.12);
     /// - page sizes (before 5.11);
     /// - physical addresses;
-    /// - the kernel's own work (`perf_event_paranoid`).
+    /// - kernel mode (`perf_event_paranoid`).
     ///
-    /// [`OpenEvent::attr`] tells what remained.
+    /// [`OpenEvent::attr`] has the remaining parts.
     ///
     /// # Errors
-    /// What the kernel answered to the last attempt.
+    /// The kernel's error of the last attempt.
     pub fn open(
         name: &str,
         attr: &Attr,
@@ -59,7 +58,7 @@ impl OpenEvent {
         Err(fail(last))
     }
 
-    /// Reads the count, or those of the whole group where this is its leader.
+    /// Reads the count; for the leader of a group, the counts of all its `members`.
     ///
     /// # Errors
     /// As read(2); a read shorter than its format prescribes.
@@ -74,7 +73,7 @@ impl OpenEvent {
         count::parse(&bytes[..read], self.attr.read_format).map_err(io::Error::other)
     }
 
-    /// Starts it.
+    /// Starts the event.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -82,7 +81,7 @@ impl OpenEvent {
         perf::enable(self.file.as_fd())
     }
 
-    /// Stops it.
+    /// Stops the event.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -90,7 +89,7 @@ impl OpenEvent {
         perf::disable(self.file.as_fd())
     }
 
-    /// Whether the kernel's own accesses are left out.
+    /// Whether kernel mode is excluded.
     #[must_use]
     pub fn is_user_only(&self) -> bool {
         self.attr.flags & flag::EXCLUDE_KERNEL != 0
@@ -112,7 +111,8 @@ fn describe(target: Target) -> String {
     }
 }
 
-/// Where the kernel knows a smaller structure and the rest is zero, says it in its size.
+/// Opens an event. If the kernel has a smaller structure and the rest is zero, it retries with that
+/// size.
 fn open_sized(
     attr: &mut Attr,
     target: Target,
@@ -133,7 +133,7 @@ fn open_sized(
 
 struct Lessening {
     errnos: &'static [i32],
-    /// Changes the event; false where there is nothing to change.
+    /// Removes the part from the event; false if the event does not have it.
     change: fn(&mut Attr) -> bool,
 }
 
@@ -180,13 +180,13 @@ fn take(word: &mut u64, bit: u64) -> bool {
     had
 }
 
-/// Kernels of Debian and Ubuntu have levels above this one. At those only CAP_SYS_ADMIN may count,
-/// and CAP_PERFMON does not do.
+/// Highest level of `perf_event_paranoid` at which CAP_PERFMON suffices. Kernels of Debian and
+/// Ubuntu have higher levels, which need CAP_SYS_ADMIN.
 const STRICTEST_FOR_PERFMON: i64 = 2;
 
-/// One sentence on why an event could not be opened and, where a command helps, that command.
-/// `holds_perfmon` says whether the caller has CAP_PERFMON, which allows all at the kernel's own
-/// default level.
+/// One sentence with the cause why an event could not be opened and, if one helps, a command.
+/// `holds_perfmon`: whether the caller has CAP_PERFMON, which suffices at the kernel's own default
+/// level.
 #[must_use]
 pub fn advice(errno: Option<i32>, paranoid: Option<i64>, holds_perfmon: bool) -> String {
     let cause = cause(errno, paranoid);
@@ -201,7 +201,7 @@ pub fn advice(errno: Option<i32>, paranoid: Option<i64>, holds_perfmon: bool) ->
     }
 }
 
-/// The same sentence without the command that gives the right to count.
+/// The sentence of [`advice`] without the command.
 #[must_use]
 pub fn cause(errno: Option<i32>, paranoid: Option<i64>) -> String {
     match errno {

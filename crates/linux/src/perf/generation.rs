@@ -12,12 +12,12 @@ use super::processors::{self, Entry, UncoreLine};
 use crate::LinuxError;
 use crate::parse::cpuinfo::CpuIdentity;
 
-/// The table of one generation, with what it inherits.
+/// The table of one generation of processors, with inherited lines.
 pub struct Generation {
     entry: Entry,
 }
 
-/// The two nodes of a directed link, by the kernel's numbers: data flows from the first.
+/// The two nodes of a directed link, the kernel's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkEnds {
     /// The node that sends the data.
@@ -29,24 +29,24 @@ pub struct LinkEnds {
 /// A count of a unit outside the cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UncoreCount {
-    /// What is counted.
+    /// Metric of the count.
     pub metric: UncoreMetric,
-    /// The unit that counts it.
+    /// Name of the unit.
     pub unit: String,
-    /// The event; its CPUs are those to ask, one for each node or socket.
+    /// Event of the unit, with the CPUs to open it on, one for each node or socket.
     pub event: Event,
-    /// `.1` counts are `.0` bytes; `None` where requests are counted.
+    /// `(bytes, counts)`: so many counts are so many bytes; `None` if requests are counted.
     pub bytes: Option<(u32, u32)>,
 }
 
-/// What this machine can count and sample.
+/// The events that this machine can count and sample.
 #[derive(Debug, Default)]
 pub struct Available {
     /// Name of the generation.
     pub generation: String,
     /// Vendor of the conventions that its samples follow.
     pub vendor: Vendor,
-    /// How many of `core` can be counted at once, beside instructions and cycles.
+    /// Number of events of `core` that can be counted at once, beside instructions and cycles.
     pub counters: usize,
     /// Events counted in each core, ascending by metric.
     pub core: Vec<(Metric, Event)>,
@@ -58,15 +58,15 @@ pub struct Available {
     pub buffer: Option<Event>,
     /// The table's sampling period.
     pub period: u64,
-    /// Requests of one node's CPUs to the DRAM of node `.0`, counted outside the cores.
+    /// `(holding node, event)` of requests of one node's CPUs to DRAM, counted outside the cores.
     pub dram_to_node: Vec<(u32, Event)>,
     /// Bytes carried by a directed link, counted outside the cores.
     pub links: Vec<(LinkEnds, Event)>,
     /// All other counts of units outside the cores, one for each event and unit.
     pub uncore: Vec<UncoreCount>,
-    /// What the table has and the machine has not, each with its reason.
+    /// Events of the table that the machine does not have, with the errors.
     pub missing: Vec<(String, LinuxError)>,
-    /// What this processor lacks, and what that costs.
+    /// Metrics that this processor cannot count, with the consequence.
     pub absent: BTreeMap<String, String>,
 }
 
@@ -77,7 +77,7 @@ impl Available {
         self.core.iter().any(|(_, core)| core.attr.kind == event.attr.kind)
     }
 
-    /// Why a metric of the table is not among `core`.
+    /// The error that keeps a metric of the table out of `core`.
     #[must_use]
     pub fn reason(&self, metric: Metric) -> Option<&LinuxError> {
         let name = |(name, _): &&(String, LinuxError)| {
@@ -88,7 +88,7 @@ impl Available {
 }
 
 impl Generation {
-    /// The table for this machine: by alias, else by processor, else the generic one.
+    /// Chooses the table for this machine: by alias, else by processor, else the generic one.
     #[must_use]
     pub fn choose(pmus: &Pmus, identity: &CpuIdentity) -> Self {
         let has_alias =
@@ -98,18 +98,18 @@ impl Generation {
         Self { entry: entry.expect("the last table fits every machine") }
     }
 
-    /// Its name.
+    /// Name of the generation.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.entry.name
     }
 
-    /// What of it this machine's PMUs know. `nodes` are the kernel's numbers of the nodes with
-    /// memory.
+    /// The events of the table that this machine's PMUs have. `nodes`: the kernel's numbers of the
+    /// nodes with memory.
     #[must_use]
     pub fn resolve(&self, pmus: &Pmus, nodes: &[u32]) -> Available {
         let entry = &self.entry;
-        // The lab's unit says in `caps/` what it was told to be like.
+        // The lab's PMU shows its configured properties in `caps/`.
         let cap = |name: &str| pmus.core().and_then(|core| core.caps.get(name).cloned());
         let counters = cap("counters").and_then(|count| count.parse().ok());
         let mut available = Available {
@@ -153,10 +153,10 @@ impl Generation {
     }
 }
 
-/// Where a table names none: a prime, so that it does not fall into step with a loop.
+/// Sampling period for tables without one: a prime, so that it does not coincide with a loop.
 const DEFAULT_PERIOD: u64 = 10_007;
 
-/// Event strings on their way to events, and those that do not resolve.
+/// Resolver of event strings, with the strings that do not resolve.
 struct Resolving<'a> {
     pmus: &'a Pmus,
     nodes: &'a [u32],
@@ -164,8 +164,8 @@ struct Resolving<'a> {
 }
 
 impl Resolving<'_> {
-    /// The first of `texts` that this machine has; the reason against the first of them is kept
-    /// where it has none.
+    /// The first of `texts` that this machine has. If it has none, the error of the first text is
+    /// kept.
     fn first(&mut self, name: &str, texts: &[String]) -> Option<Event> {
         let mut reason = None;
         for text in texts {
@@ -178,7 +178,7 @@ impl Resolving<'_> {
         None
     }
 
-    /// An event on each unit that it names, never none.
+    /// The event on each unit that `text` names, at least one; `None` if one does not resolve.
     fn each(&mut self, name: &str, text: &str) -> Option<Vec<(String, Event)>> {
         match text.parse().and_then(|spec| self.pmus.resolve_each(&spec)) {
             Ok(events) => Some(events),
@@ -202,7 +202,7 @@ impl Resolving<'_> {
                 _ => self.counts(line, available),
             };
             if is_here {
-                // Alternatives that the machine lacks are no loss.
+                // A missing alternative is no error if another one resolves.
                 let of_this_line = self.missing.split_off(before);
                 self.missing.retain(|(name, _)| name != line.metric.name());
                 self.missing.extend(of_this_line);
@@ -211,11 +211,11 @@ impl Resolving<'_> {
         }
     }
 
-    /// Adds the requests to each node. Returns whether any is counted.
+    /// Adds the events of requests to each node. Returns whether any resolves.
     fn requests(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
         for &node in self.nodes {
             for text in &line.events {
-                // A unit with eight bits for nodes has no ninth: the event does not resolve.
+                // A node beyond the unit's bits does not resolve.
                 let bit = 1u64.checked_shl(node).unwrap_or(u64::MAX);
                 let text = text
                     .replace("{node}", &node.to_string())
@@ -238,7 +238,7 @@ impl Resolving<'_> {
         !available.links.is_empty()
     }
 
-    /// All events of the line on all their units, or none.
+    /// Adds all events of the line on all their units, or none.
     fn counts(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
         let mut counts = Vec::new();
         for text in line.expanded() {
@@ -255,7 +255,7 @@ impl Resolving<'_> {
     }
 }
 
-/// The links that the unit of `text` describes, by number.
+/// The links of the unit in `text`, by number.
 fn link_ends(text: &str, pmus: &Pmus) -> BTreeMap<u32, LinkEnds> {
     let unit = text.split('/').next().and_then(|name| pmus.get(name));
     let mut links = BTreeMap::new();

@@ -13,26 +13,26 @@ use super::pmu::Event;
 use crate::LinuxError;
 use crate::syscall::perf::Target;
 
-/// Most reads of a group of which some thread has only a part. That lasts for as long as the kernel
-/// takes to make or to end a thread.
+/// Most attempts to read a group while some thread has only a part of it (our choice). That lasts
+/// while the kernel starts or ends a thread.
 const MAX_READS: usize = 64;
 
 /// An open group.
 pub struct OpenGroup {
     leader: OpenEvent,
-    /// Held open: they count as long as their descriptors live.
+    /// Other events of the group, which count while they are open.
     members: Vec<OpenEvent>,
 }
 
 impl OpenGroup {
-    /// Opens `events`, the first as leader. `prepare` completes each of them. Where the leader is
-    /// pinned the group is: the kernel refuses it of a member.
+    /// Opens all `events` or none, the first as leader. `prepare` completes each of them. A pinned
+    /// leader pins the group; the kernel refuses pinned members.
     ///
     /// # Errors
-    /// What the kernel says about the first event that it refuses: all of them or none.
+    /// The kernel's error about the first refused event.
     ///
     /// # Panics
-    /// Without any event.
+    /// There is no event.
     pub fn open(
         events: &[Event],
         target: Target,
@@ -42,7 +42,7 @@ impl OpenGroup {
         let mut attr = first.attr.clone();
         prepare(&mut attr);
         attr.read_format |= read_format::GROUP;
-        // Members run when their leader does, so they all start together when it is started last.
+        // Members run only while their leader runs. Starting it last starts all together.
         let starts = attr.flags & flag::DISABLED == 0;
         attr.flags |= flag::DISABLED;
         let leader = OpenEvent::open(&first.name, &attr, target, None)?;
@@ -63,13 +63,12 @@ impl OpenGroup {
         Ok(Self { leader, members })
     }
 
-    /// The counts in the order of opening; `None` where a thread that inherits the group had only a
-    /// part of it each time.
+    /// The counts in the order of opening; `None` if a thread had only a part of the group at each
+    /// attempt.
     ///
-    /// The kernel gives a thread at its birth one event of a group after the other and takes them
-    /// away one by one. It answers ECHILD to a read in between (`__perf_read_group_add`,
-    /// kernel/events/core.c, since v6.6). A thread that was born while the group was being opened
-    /// has a part of it for good.
+    /// The kernel gives a new thread the events of a group one by one, and removes them one by one.
+    /// A read in between gives ECHILD (`__perf_read_group_add`, kernel/events/core.c, from v6.6
+    /// on). A thread that starts while the group is being opened has a part of it until its end.
     ///
     /// # Errors
     /// As read(2).
@@ -103,7 +102,7 @@ impl OpenGroup {
         Err(call(std::io::Error::other(text)))
     }
 
-    /// Stops all of it, its times too, or lets it go on: members are on their counters only while
+    /// Stops (`stop`) or resumes the group with its times. Members are on their counters only while
     /// their leader is.
     ///
     /// # Errors
@@ -112,7 +111,7 @@ impl OpenGroup {
         if stop { self.leader.disable() } else { self.leader.enable() }
     }
 
-    /// Starts all of it.
+    /// Starts the group.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -120,21 +119,21 @@ impl OpenGroup {
         self.members.iter().chain([&self.leader]).try_for_each(OpenEvent::enable)
     }
 
-    /// Whether the kernel's own accesses are left out of some of them.
+    /// Whether some events exclude kernel mode.
     #[must_use]
     pub fn is_user_only(&self) -> bool {
         self.members.iter().chain([&self.leader]).any(OpenEvent::is_user_only)
     }
 }
 
-/// Whether some thread had a part of the group.
+/// Whether a read failed because some thread had only a part of the group.
 fn is_halfway(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::ECHILD)
 }
 
-/// Cuts `events` into groups of at most `room` programmable counters. Events that are only of use
-/// together (`companions`) stay together where they fit at all. Instructions and cycles have
-/// counters of their own and take no room.
+/// Splits `events` into groups of at most `room` programmable counters. Events that are used
+/// together (`companions`) stay in one group if they fit. Instructions and cycles have fixed
+/// counters and take no room.
 #[must_use]
 pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)>> {
     let room = room.max(1);
@@ -150,8 +149,7 @@ pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)
     }
     let size =
         |part: &[(Metric, Event)]| part.iter().filter(|(metric, _)| !is_fixed(*metric)).count();
-    // The largest first, so that the small ones fill what is left. Stable, so the order is the
-    // list's.
+    // Large units come first, so that small ones fill the groups. The sort is stable.
     units.sort_by_key(|unit| std::cmp::Reverse(size(unit)));
     let mut parts: Vec<Vec<(Metric, Event)>> = Vec::new();
     for unit in units {
@@ -163,7 +161,8 @@ pub fn parts(events: &[(Metric, Event)], room: usize) -> Vec<Vec<(Metric, Event)
     parts
 }
 
-/// Numerator and denominator of a mean, the parts of a sum, the nodes of a matrix.
+/// The representative of the metrics used together: both parts of a mean, the parts of a sum, the
+/// nodes of a matrix.
 fn companions(metric: Metric) -> Metric {
     match metric {
         Metric::DramRequests => Metric::DramLatencyCycles,
@@ -176,7 +175,7 @@ fn companions(metric: Metric) -> Metric {
     }
 }
 
-/// Counted by a counter that can count nothing else.
+/// Whether a metric has a fixed counter.
 fn is_fixed(metric: Metric) -> bool {
     matches!(metric, Metric::Instructions | Metric::Cycles)
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 
-/// What is counted in a core. The names are those of the tables in `processors/`.
+/// A metric counted in a core. The names are those of the tables in `processors/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are those of the tables and say it")]
@@ -30,13 +30,13 @@ pub enum Metric {
     Stores,
     DramReads,
     PrefetchDram,
-    /// Requests to the DRAM of one node; its kernel number is put for `{node}`.
+    /// Requests to the DRAM of one node, by the kernel's number, which replaces `{node}`.
     #[serde(rename = "dram_node")]
     DramNode(#[serde(skip)] u32),
 }
 
 impl Metric {
-    /// All of them; [`Metric::DramNode`] stands for every node.
+    /// All metrics, with [`Metric::DramNode`] for every node.
     pub const ALL: [Self; 22] = [
         Self::Instructions,
         Self::Cycles,
@@ -62,7 +62,7 @@ impl Metric {
         Self::DramNode(0),
     ];
 
-    /// The metric of this name in the tables; `dram_node` stands for all nodes.
+    /// The metric of this name in the tables; `dram_node` is for all nodes.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         if name == "dram_node" {
@@ -80,7 +80,7 @@ impl Metric {
         names
     }
 
-    /// Its name, with the node's number where it has one.
+    /// Name of the metric, with the node's number if it has one.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -89,7 +89,7 @@ impl Metric {
         }
     }
 
-    /// Its name in the tables.
+    /// Name of the metric in the tables.
     #[must_use]
     pub fn kind_name(self) -> &'static str {
         match self {
@@ -118,15 +118,15 @@ impl Metric {
         }
     }
 
-    /// Whether the two differ at most in the node.
+    /// Whether two metrics differ at most in the node.
     #[must_use]
     pub fn same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-/// What units outside the cores count: controllers, links, shared caches. Each unit counts for the
-/// node of the CPU that its `cpumask` names.
+/// A metric of units outside the cores: controllers, links, shared caches. Each unit counts for the
+/// node of the CPU in its `cpumask`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UncoreMetric {
@@ -136,7 +136,8 @@ pub enum UncoreMetric {
     Link,
     /// Requests of the unit's node that its last-level cache missed and its own memory answered.
     MissesLocal,
-    /// The same, answered by another node's memory.
+    /// Requests of the unit's node that its last-level cache missed and another node's memory
+    /// answered.
     MissesRemote,
     /// Reads that reached the unit's memory from its own node.
     HomeReadsLocal,
@@ -150,7 +151,7 @@ pub enum UncoreMetric {
     ControllerReads,
     /// Bytes written to the DRAM behind the unit.
     ControllerWrites,
-    /// Bytes read and written, where they cannot be told apart.
+    /// Bytes read and written together.
     ControllerBytes,
     /// Bytes of data that the unit's node sends to other sockets.
     LinkOut,
@@ -163,7 +164,7 @@ pub enum UncoreMetric {
 }
 
 impl UncoreMetric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Self; 15] = [
         Self::DramToNode,
         Self::Link,

@@ -12,31 +12,32 @@ use crate::LinuxError;
 use crate::parse::{ParseError, cpulist, fields};
 use crate::root::{self, Root};
 
-/// Where the bits of one format field go.
+/// The bits of one format field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// 0 for `config`, 1 for `config1` …
+    /// Word of the field: 0 for `config`, 1 for `config1` …
     pub config: usize,
-    /// The bits from the value's lowest up, each with its place in the word.
+    /// Bit number in the word of each bit of the value, lowest first.
     pub places: Vec<u32>,
 }
 
-/// One performance unit.
+/// One performance monitoring unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pmu {
-    /// Its directory name.
+    /// Name of its directory.
     pub name: String,
-    /// What `perf_event_attr.type` must be.
+    /// Value of `perf_event_attr.type`.
     pub kind: u32,
-    /// Its fields by name.
+    /// Format fields by name.
     pub format: BTreeMap<String, Field>,
-    /// Its named events: name → terms as text.
+    /// Terms of the named events, by name.
     pub aliases: BTreeMap<String, String>,
-    /// The CPUs that must be asked, for units that are not per CPU.
+    /// CPUs to open events on; `None` for a unit of each CPU.
     pub cpus: Option<Vec<u32>>,
-    /// What it says about itself in `caps/`.
+    /// Files of `caps/`, by name.
     pub caps: BTreeMap<String, String>,
-    /// The lab's node unit tells between which nodes its links are: name → `FROM TO` in `links/`.
+    /// Files of `links/`, by name: `FROM TO`, the nodes of a link. Only the lab's node unit has
+    /// them.
     pub links: BTreeMap<String, String>,
 }
 
@@ -49,20 +50,19 @@ pub struct Pmus {
 /// An event, ready to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// The text it came from.
+    /// Text of the event.
     pub name: String,
-    /// What to give to the kernel.
+    /// Attributes for the kernel.
     pub attr: Attr,
-    /// The CPUs to open it on, where its unit is not per CPU.
+    /// CPUs to open it on; `None` for a unit of each CPU.
     pub cpus: Option<Vec<u32>>,
 }
 
 impl Pmus {
-    /// Reads all units beneath `root`. A unit that cannot be understood is left out with its
-    /// reason.
+    /// Reads all units beneath `root`. Malformed units are left out and their errors returned.
     ///
     /// # Errors
-    /// The directory itself cannot be listed.
+    /// The directory of units cannot be listed.
     pub fn discover(root: &Root) -> Result<(Self, Vec<LinuxError>), LinuxError> {
         let directory = root.in_sys("bus/event_source/devices");
         let mut units = BTreeMap::new();
@@ -88,8 +88,8 @@ impl Pmus {
         self.units.values()
     }
 
-    /// The unit that counts in each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first with
-    /// a name that says so.
+    /// The unit of each core: `cpu`, on hybrid parts `cpu_core`, on Arm the first whose name shows
+    /// it.
     #[must_use]
     pub fn core(&self) -> Option<&Pmu> {
         let arm = |unit: &&Pmu| unit.name.starts_with("armv8_") || unit.name.starts_with("armv9_");
@@ -97,14 +97,14 @@ impl Pmus {
         named.or_else(|| self.iter().find(arm))
     }
 
-    /// The unit of this name. `core` names the cores' unit, and so does `cpu` where no unit has
-    /// that name, as on hybrid parts and on Arm.
+    /// The unit of this name. `core` is the cores' unit. `cpu` is too if no unit has that name, as
+    /// on hybrid parts and on Arm.
     fn named(&self, name: &str) -> Option<&Pmu> {
         self.get(name).or_else(|| self.core().filter(|_| matches!(name, "core" | "cpu")))
     }
 
-    /// All units that `name` stands for: the one of that name, else the numbered ones, `name_0`,
-    /// `name_3` …, ascending. The numbers may have gaps and may be hexadecimal addresses.
+    /// All units of a name: the one with that name, else the numbered ones, `name_0`, `name_3` …,
+    /// ascending. The numbers may have gaps and may be hexadecimal addresses.
     #[must_use]
     pub fn units(&self, name: &str) -> Vec<&Pmu> {
         if let Some(unit) = self.named(name) {
@@ -132,8 +132,8 @@ impl Pmus {
         counts.into_iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// Resolves an event string. A word is an alias of the core's unit where there is one of that
-    /// name, else one of the kernel's generic events.
+    /// Resolves an event string. A word is an alias of the core's unit, else one of the kernel's
+    /// generic events.
     ///
     /// # Errors
     /// An unknown unit, alias, field or value.
@@ -159,10 +159,11 @@ impl Pmus {
         Ok(event)
     }
 
-    /// Resolves an event string on every unit that it stands for: the unit's name and its event.
+    /// Resolves an event string on all units of its name, or on none. Returns `(unit's name,
+    /// event)`.
     ///
     /// # Errors
-    /// As [`Pmus::resolve`]; all units or none.
+    /// As [`Pmus::resolve`].
     pub fn resolve_each(&self, spec: &EventSpec) -> Result<Vec<(String, Event)>, LinuxError> {
         let Named::Terms { pmu, terms } = &spec.named else {
             return Ok(vec![("core".to_string(), self.resolve(spec)?)]);
@@ -187,7 +188,8 @@ impl Pmus {
     }
 }
 
-/// `uncore_imc_12` → `uncore_imc`, 12; `arm_dmc620_10008c000` has a hexadecimal address.
+/// Splits a unit's name from its number: `uncore_imc_12` gives `uncore_imc`, 12. The number may be
+/// a hexadecimal address, as in `arm_dmc620_10008c000`.
 fn number_of(name: &str) -> Option<(&str, u64)> {
     let (base, number) = name.rsplit_once('_')?;
     let is_lower =
@@ -310,7 +312,7 @@ fn read_unit(directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
         }
     }
     let mut aliases = texts(&path.join("events"))?;
-    // `NAME.scale`, `NAME.unit`, `NAME.snapshot` stand beside the event itself.
+    // `NAME.scale`, `NAME.unit` and `NAME.snapshot` are properties of the event.
     aliases.retain(|alias, _| !alias.contains('.'));
     let cpus = parsed(&path.join("cpumask"), cpulist::parse)?;
     let caps = texts(&path.join("caps"))?;
@@ -318,7 +320,7 @@ fn read_unit(directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
     Ok(Some(Pmu { name: name.to_string(), kind, format, aliases, cpus, caps, links }))
 }
 
-/// The small files of a directory, by name.
+/// Texts of the files of a directory, by name.
 fn texts(directory: &Path) -> Result<BTreeMap<String, String>, LinuxError> {
     let mut texts = BTreeMap::new();
     for name in root::list(directory)? {
@@ -343,7 +345,7 @@ fn type_number(bytes: &[u8]) -> Result<u32, ParseError> {
     u32::try_from(number).map_err(|_| ParseError::new(1, "a type number", bytes))
 }
 
-/// A format file: `config:0-7,32-35`, `config1:0-15`, `config:19`.
+/// Parses a format file: `config:0-7,32-35`, `config1:0-15`, `config:19`.
 fn places(bytes: &[u8]) -> Result<Field, ParseError> {
     let fail = || ParseError::new(1, "a field such as config1:0-15", bytes);
     let text = std::str::from_utf8(bytes).map_err(|_| fail())?.trim();
@@ -353,7 +355,7 @@ fn places(bytes: &[u8]) -> Result<Field, ParseError> {
         "config1" => 1,
         "config2" => 2,
         "config3" => 3,
-        // `config4` came after the structure that this program knows; such a field cannot be set.
+        // This program's structure has no `config4`, so such a field cannot be set.
         "config4" => 4,
         _ => return Err(fail()),
     };

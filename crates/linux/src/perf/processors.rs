@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::metric::UncoreMetric;
 use crate::parse::cpuinfo::CpuIdentity;
 
-/// The tables in the order in which they are tried: file, vendor of all processors in it where they
-/// have one, and text. A generation inherits within its file only.
+/// The tables in the order of trying: `(file, vendor of all its processors if they have one,
+/// text)`. A generation inherits within its file only.
 const TABLES: [(&str, Option<&str>, &str); 6] = [
     ("lab.toml", None, include_str!("processors/lab.toml")),
     ("intel.toml", Some("GenuineIntel"), include_str!("processors/intel.toml")),
@@ -21,7 +21,7 @@ const TABLES: [(&str, Option<&str>, &str); 6] = [
     ("generic.toml", None, include_str!("processors/generic.toml")),
 ];
 
-/// The form of the tables that this program reads.
+/// Version of the tables' format.
 const SCHEMA: u32 = 2;
 
 #[derive(Deserialize)]
@@ -35,20 +35,20 @@ struct Table {
 #[derive(Debug, Deserialize, Clone, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the generation.
     pub name: String,
-    /// Which machines it is for.
+    /// Condition for its machines.
     #[serde(default)]
     pub when: When,
-    /// The generation that it takes lines over from.
+    /// Generation from which it inherits lines.
     pub inherits: Option<String>,
-    /// Folders of the kernel's event lists that know this processor, beneath
+    /// Folders of the kernel's event lists for this processor, beneath
     /// `tools/perf/pmu-events/arch`.
     #[serde(default)]
     pub witness: Vec<String>,
     /// Vendor of the conventions that its samples follow: `intel`, `amd` or `arm`.
     pub vendor: Option<String>,
-    /// Events that a core counts at once, beside instructions and cycles.
+    /// Number of events that a core counts at once, beside instructions and cycles.
     pub counters: Option<usize>,
     /// Event strings by metric.
     #[serde(default)]
@@ -56,24 +56,24 @@ pub struct Entry {
     /// Events with addresses in their samples.
     #[serde(default)]
     pub sample: Sample,
-    /// Counts outside the cores. Of several lines for a metric the first that resolves is taken.
+    /// Counts outside the cores. Of several lines for a metric the first that resolves counts.
     #[serde(default)]
     pub uncore: Vec<UncoreLine>,
-    /// What this processor cannot count, and what that costs.
+    /// Metrics that this processor cannot count, with the consequence.
     #[serde(default)]
     pub absent: BTreeMap<String, String>,
 }
 
-/// Which machines a table is for.
+/// Condition for the machines of a generation.
 #[derive(Debug, Deserialize, Clone, Default)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// The core's unit has an event of this name.
+    /// Event that the core's unit has.
     pub alias: Option<String>,
-    /// Patterns of vendor, family and model.
+    /// Patterns of vendor, family and model, one of which fits.
     #[serde(default)]
     pub cpu: Vec<String>,
-    /// How the processor's name begins, where it has no numbers.
+    /// Beginning of the processor's name, for processors without numbers.
     pub name: Option<String>,
 }
 
@@ -87,14 +87,14 @@ pub struct Sample {
     /// Stores, the best choice first.
     #[serde(default)]
     pub stores: Vec<String>,
-    /// Those of `loads` that sample stores too.
+    /// Events of `loads` that sample stores too.
     #[serde(default)]
     pub both: Vec<String>,
     /// An event with samples that come through an auxiliary buffer.
     pub buffer: Option<String>,
     /// Events per sample.
     pub period: Option<u64>,
-    /// Loads that take fewer cycles are not sampled.
+    /// Least latency of a sampled load, cycles.
     pub latency: Option<u32>,
 }
 
@@ -102,15 +102,15 @@ pub struct Sample {
 #[derive(Debug, Deserialize, Clone)]
 #[serde(deny_unknown_fields)]
 pub struct UncoreLine {
-    /// What is counted.
+    /// Metric of the count.
     pub metric: UncoreMetric,
-    /// Event strings with counts that add up.
+    /// Event strings whose counts are summed.
     pub events: Vec<String>,
     /// The values of `{event}` and `{index}`, one event string for each.
     pub series: Option<Series>,
-    /// Bytes that `counts` stand for; absent where requests are counted.
+    /// Number of bytes of `counts` counts; absent if requests are counted.
     pub bytes: Option<u32>,
-    /// See `bytes`; 1 where absent.
+    /// Number of counts for `bytes`; absent for 1.
     pub counts: Option<u32>,
 }
 
@@ -120,14 +120,14 @@ pub struct UncoreLine {
 pub struct Series {
     /// The first code.
     pub first: u32,
-    /// From one code to the next.
+    /// Distance from one code to the next.
     pub step: u32,
-    /// How many.
+    /// Number of codes.
     pub count: u32,
 }
 
 impl UncoreLine {
-    /// Its event strings with the series written out.
+    /// The event strings, one for each code of the series.
     #[must_use]
     pub fn expanded(&self) -> Vec<String> {
         let Some(series) = self.series else { return self.events.clone() };
@@ -142,17 +142,16 @@ impl UncoreLine {
     }
 }
 
-/// All generations with what they inherit, in the order in which they are tried. The last one fits
-/// every machine.
+/// All generations with inherited lines, in the order of trying. The last one fits every machine.
 ///
 /// # Panics
-/// A table has another form: a test reads them all.
+/// A table is malformed. A test reads them all.
 pub fn all() -> impl Iterator<Item = Entry> {
     generations(|_| true)
 }
 
-/// Those of `all` that may be meant for a vendor's processors. A table is read when its turn comes,
-/// for every managed program waits for it.
+/// The generations of `all` that may fit a vendor's processors. Tables are parsed lazily, because
+/// every managed program waits for it.
 pub(super) fn of_vendor(vendor: &str) -> impl Iterator<Item = Entry> {
     generations(move |of| of.is_none_or(|of| of == vendor))
 }
@@ -212,8 +211,8 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
 }
 
 impl When {
-    /// Whether a machine is meant with `has_alias` of its core unit. Without any condition every
-    /// machine is.
+    /// Whether a machine meets the condition. `has_alias`: whether the core's unit has an event.
+    /// Without any condition every machine does.
     pub(super) fn fits(&self, identity: &CpuIdentity, has_alias: impl Fn(&str) -> bool) -> bool {
         match (&self.alias, &self.name) {
             (Some(alias), _) => has_alias(alias),
@@ -225,8 +224,8 @@ impl When {
     }
 }
 
-/// `GenuineIntel-6-8F`, `AuthenticAMD-25-10..1F`, `AuthenticAMD-21-*`, `0x41-D0C`: models are
-/// hexadecimal, both ends of a range are in it.
+/// Whether a processor fits a pattern: `GenuineIntel-6-8F`, `AuthenticAMD-25-10..1F`,
+/// `AuthenticAMD-21-*`, `0x41-D0C`. Models are hexadecimal, and ranges include both ends.
 fn is_in(pattern: &str, identity: &CpuIdentity) -> bool {
     let Some((head, models)) = pattern.rsplit_once('-') else { return false };
     let family = identity.family.map_or(String::new(), |family| format!("-{family}"));

@@ -5,17 +5,17 @@
 
 use super::sample::{self, Layout, Origin, Sample};
 
-/// What is wrong with a stream of records.
+/// An error in a stream of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// Fewer bytes are left than a header has, or than the header promises.
     #[error("a perf record of kind {kind} promises {promised} bytes and has {present}")]
     CutRecord {
-        /// The record's kind, 0 where even that is cut.
+        /// Kind of the record; 0 if it is cut too.
         kind: u32,
-        /// Bytes by its header.
+        /// Bytes of the record by its header.
         promised: usize,
-        /// Bytes that are there.
+        /// Bytes left.
         present: usize,
     },
     /// A header that gives a size smaller than the header itself, or not a multiple of eight.
@@ -26,10 +26,10 @@ pub enum RecordError {
         /// Its size.
         size: u16,
     },
-    /// A sample with fewer fields than its event asked for.
+    /// A sample with fewer fields than its event's layout has.
     #[error("a perf sample ends inside its field {field}")]
     CutField {
-        /// The first field that is not whole.
+        /// The first incomplete field.
         field: &'static str,
     },
     /// Another record with fewer words than its kind has.
@@ -47,17 +47,17 @@ pub enum Record {
     Sample(Sample, Mode),
     /// PERF_RECORD_LOST: records that did not fit into the ring.
     Lost {
-        /// How many.
+        /// Number of lost records.
         records: u64,
     },
     /// PERF_RECORD_LOST_SAMPLES: samples lost before they reached the ring.
     LostSamples {
-        /// How many.
+        /// Number of lost samples.
         samples: u64,
     },
     /// PERF_RECORD_THROTTLE: the kernel has stopped the event for a while.
     Throttle,
-    /// PERF_RECORD_UNTHROTTLE: it goes on.
+    /// PERF_RECORD_UNTHROTTLE: the kernel has resumed the event.
     Unthrottle,
     /// PERF_RECORD_COMM: a thread's new name.
     Name {
@@ -65,20 +65,20 @@ pub enum Record {
         process: u32,
         /// The thread.
         thread: u32,
-        /// Up to 15 bytes.
+        /// The name, up to 15 bytes.
         name: String,
     },
     /// PERF_RECORD_FORK: a new thread or process.
     Fork(Relation),
     /// PERF_RECORD_EXIT: a thread's end.
     Exit(Relation),
-    /// PERF_RECORD_AUX: bytes that a unit wrote into the auxiliary area.
+    /// PERF_RECORD_AUX: bytes that a PMU wrote into the auxiliary area.
     Aux {
-        /// Where they begin, since the beginning.
+        /// Position of the first byte, since the beginning.
         from: u64,
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
-        /// Some did not fit, or were lost in the unit.
+        /// Whether some did not fit, or were lost in the PMU.
         incomplete: bool,
         /// The task whose event wrote them.
         origin: Origin,
@@ -87,14 +87,14 @@ pub enum Record {
     Other(u32),
 }
 
-/// A thread, its process and the process it came from.
+/// A thread, its process and its parent process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relation {
     /// The process.
     pub process: u32,
     /// The thread.
     pub thread: u32,
-    /// The process it came from.
+    /// The parent process.
     pub parent_process: u32,
 }
 
@@ -105,7 +105,7 @@ pub enum Mode {
     User,
     /// The kernel.
     Kernel,
-    /// A hypervisor or its guest, or not said.
+    /// A hypervisor or its guest, or unknown.
     Other,
 }
 
@@ -123,8 +123,7 @@ const HEADER: usize = 8;
 /// `PERF_AUX_FLAG_TRUNCATED`, `_PARTIAL` and `_COLLISION`.
 const AUX_INCOMPLETE: u64 = 0x1 | 0x4 | 0x8;
 
-/// The records of a stream of bytes. `layout_of` gives the sample layout of an event's number,
-/// where several events with different layouts share a ring; all must begin with IDENTIFIER then.
+/// An iterator over the records of a stream of bytes, whose samples have one layout.
 pub struct Records<'a> {
     bytes: &'a [u8],
     layout: &'a Layout,
@@ -132,7 +131,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Iterates over whole records.
+    /// Iterates over the records of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: &'a Layout) -> Self {
         Self { bytes, layout, failed: false }
@@ -166,7 +165,8 @@ impl Iterator for Records<'_> {
             return None;
         }
         let taken = self.take();
-        // Only a bad header makes the rest unreadable; a bad body ends where its header says.
+        // Only a malformed header makes the rest unreadable. The header gives the end of a
+        // malformed body.
         self.failed = matches!(
             taken,
             Err(RecordError::CutRecord { .. } | RecordError::ImpossibleSize { .. })

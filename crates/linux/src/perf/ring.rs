@@ -43,9 +43,9 @@ impl Ring {
         self.memory.map_aux(event, pages)
     }
 
-    /// Appends what a record says was written into the auxiliary area, from byte `from` since the
-    /// beginning on, and gives it back to the kernel. A record that claims more than the area holds
-    /// brings nothing. Returns whether the bytes came.
+    /// Appends the bytes of a record about the auxiliary area and releases them to the kernel.
+    /// `from`: position of the first byte, since the beginning. Returns false for a record with
+    /// more bytes than the area has, of which nothing is appended.
     pub fn take_aux(&self, aux: &AuxMemory, from: u64, bytes: u64, into: &mut Vec<u8>) -> bool {
         let fits = bytes <= aux.bytes() as u64;
         if fits {
@@ -58,11 +58,12 @@ impl Ring {
     }
 }
 
-/// The stretches of a ring of `size` bytes (a power of two) with the bytes written from `tail` to
-/// `head`. Both are counted since the beginning.
+/// The one or two ranges of a ring of `size` bytes (a power of two) with the bytes from `tail` to
+/// `head`. Both are positions since the beginning.
 ///
 /// # Panics
-/// If more is waiting than the ring can hold: the kernel never overwrites what was not given back.
+/// More bytes are waiting than the ring has. The kernel never overwrites bytes that were not
+/// released.
 fn spans(tail: u64, head: u64, size: usize) -> (Range<usize>, Range<usize>) {
     assert!(size.is_power_of_two(), "a ring of {size} bytes");
     let waiting = head.wrapping_sub(tail);

@@ -7,18 +7,18 @@ use super::count;
 use super::data_source::DataSource;
 use super::record::RecordError;
 
-/// What determines the layout of an event's samples.
+/// The layout of an event's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// Which fields there are.
+    /// Fields of a sample, bits of `sample_type`.
     pub sample_type: u64,
     /// The format of the READ field.
     pub read_format: u64,
-    /// Which user registers are sampled.
+    /// Mask of the sampled user registers.
     pub regs_user: u64,
-    /// Which registers are sampled at the interruption.
+    /// Mask of the registers sampled at the interrupt.
     pub regs_intr: u64,
-    /// `PERF_SAMPLE_BRANCH_HW_INDEX` is set: one word more before the branches.
+    /// Whether `PERF_SAMPLE_BRANCH_HW_INDEX` is set, which adds a word before the branches.
     pub branch_index: bool,
 }
 
@@ -37,7 +37,7 @@ impl Layout {
     }
 }
 
-/// One sample. Fields that were not asked for are zero.
+/// One sample. Fields that its layout does not have are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
     /// Number of the event (IDENTIFIER or ID).
@@ -52,17 +52,17 @@ pub struct Sample {
     pub time_ns: u64,
     /// Virtual address of the data.
     pub address: u64,
-    /// The CPU it happened on.
+    /// The CPU of the access.
     pub cpu: u32,
-    /// How many events it stands for.
+    /// Number of events that the sample represents.
     pub period: u64,
     /// WEIGHT, or all of WEIGHT_STRUCT: see [`Sample::latency_cycles`].
     pub weight: u64,
-    /// Where the access was served from.
+    /// Data source of the access.
     pub source: DataSource,
-    /// Physical address of the data, 0 where it could not be told.
+    /// Physical address of the data; 0 if unknown.
     pub physical: u64,
-    /// Size of the page that holds the data, 0 where unknown.
+    /// Size of the page of the data; 0 if unknown.
     pub page_bytes: u64,
 }
 
@@ -118,8 +118,8 @@ impl Body<'_> {
     }
 }
 
-/// The task and the CPU of a record that is no sample: what the kernel appends to it where
-/// SAMPLE_ID_ALL is set (`__perf_event__output_id_sample`).
+/// The task and the CPU of a record that is no sample. The kernel appends them with SAMPLE_ID_ALL
+/// (`__perf_event__output_id_sample`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
     /// Process.
@@ -130,10 +130,10 @@ pub struct Origin {
     pub cpu: u32,
 }
 
-/// Parses what is appended to a record.
+/// Parses the fields appended to a record.
 ///
 /// # Errors
-/// Fewer fields than the layout has: which one was cut.
+/// There are fewer fields than the layout has. The error names the first incomplete one.
 pub(super) fn origin(bytes: &[u8], layout: &Layout) -> Result<Origin, RecordError> {
     let mut body = Body { bytes, layout };
     let (process, thread) = body.halves_if(bit::TID, "TID")?;
@@ -147,7 +147,7 @@ pub(super) fn origin(bytes: &[u8], layout: &Layout) -> Result<Origin, RecordErro
 /// Parses the body of a sample record.
 ///
 /// # Errors
-/// A record too short for its layout: which field was cut.
+/// The record is too short for its layout. The error names the first incomplete field.
 pub fn parse(bytes: &[u8], layout: &Layout) -> Result<Sample, RecordError> {
     let mut body = Body { bytes, layout };
     let mut sample =
@@ -178,7 +178,7 @@ pub fn parse(bytes: &[u8], layout: &Layout) -> Result<Sample, RecordError> {
     Ok(sample)
 }
 
-/// The fields between PERIOD and WEIGHT, none of which Rondpoint uses.
+/// Skips the fields between PERIOD and WEIGHT, which are not used.
 fn skip_variable(body: &mut Body<'_>) -> Result<(), RecordError> {
     if body.has(bit::READ) {
         let format = body.layout.read_format;

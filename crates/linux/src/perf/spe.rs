@@ -7,13 +7,13 @@
 
 use super::data_source::ServedBy;
 
-/// What is wrong with a buffer.
+/// An error in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SpeError {
     /// A header that no packet has.
     #[error("an SPE packet at byte {at} begins with {header:#04x}, which no packet does")]
     UnknownPacket {
-        /// Where in the buffer.
+        /// Offset in the buffer.
         at: usize,
         /// The first byte.
         header: u8,
@@ -21,7 +21,7 @@ pub enum SpeError {
     /// The buffer ends inside a packet.
     #[error("an SPE packet at byte {at} is cut")]
     CutPacket {
-        /// Where in the buffer.
+        /// Offset in the buffer.
         at: usize,
     },
 }
@@ -29,63 +29,63 @@ pub enum SpeError {
 /// One packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packet {
-    /// Filling; alignment too.
+    /// Padding or alignment.
     Padding,
     /// The end of an operation that has no timestamp.
     End,
-    /// The end of an operation, and when it was: ticks of the generic timer.
+    /// The end of an operation, with its time in ticks of the generic timer.
     Timestamp(u64),
     /// An address.
     Address {
-        /// What it is of: 0 instruction, 1 branch target, 2 data (virtual), 3 data (physical).
+        /// Kind of address: 0 instruction, 1 branch target, 2 data (virtual), 3 data (physical).
         index: u8,
         /// The address with its tag, level and security bits.
         payload: u64,
     },
     /// A latency, cycles.
     Counter {
-        /// Which: 0 total, 1 issue, 2 translation.
+        /// Kind of latency: 0 total, 1 issue, 2 translation.
         index: u8,
         /// Cycles.
         payload: u64,
     },
     /// The context that the operation ran in.
     Context {
-        /// The exception level it belongs to.
+        /// Exception level of the context.
         index: u8,
-        /// CONTEXTIDR: the thread, where the kernel writes it.
+        /// CONTEXTIDR: the thread, if the kernel writes it.
         payload: u64,
     },
     /// The kind of operation.
     Operation {
         /// 0 other, 1 load, store or atomic, 2 branch.
         class: u8,
-        /// Its details; bit 0 of a load or store tells a store.
+        /// Details of the operation. Bit 0 of class 1 is set for a store.
         payload: u64,
     },
-    /// What happened to it, a bit each.
+    /// Events of the operation.
     Events {
-        /// Bytes of bits; bits beyond them are not told.
+        /// Number of bytes of `payload`. Bits beyond them are unknown.
         bytes: u8,
-        /// The bits.
+        /// Bits of [`event`].
         payload: u64,
     },
-    /// Where its data came from, by the processor's own numbers.
+    /// The data source of the operation, in the processor's own numbers.
     DataSource(u64),
 }
 
-/// The packets of a buffer.
+/// An iterator over the packets of a buffer.
 pub struct Packets<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What `at` is counted from, in the buffer.
+    /// Offset of `bytes` in the buffer.
     start: usize,
     failed: bool,
 }
 
 impl<'a> Packets<'a> {
-    /// Iterates over `bytes`, which begin where the buffer does or at a multiple of 64 KiB:
-    /// alignment packets count from there.
+    /// Iterates over `bytes`, which begin at offset 0 of the buffer or at a multiple of 64 KiB, as
+    /// alignment packets need it.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0, start: 0, failed: false }
@@ -108,7 +108,7 @@ impl<'a> Packets<'a> {
             0x01 => return Ok((Packet::End, 1)),
             _ => {}
         }
-        // An extended header: a second byte, which has the form of a short one.
+        // An extended header has a second byte in the form of a short one.
         let is_extended = first & 0xfc == 0x20;
         let (header, prefix) = match (is_extended, rest.get(1)) {
             (false, _) => (first, 0),
@@ -160,7 +160,7 @@ enum Kind {
     DataSource,
 }
 
-/// Only addresses and counters have an extended form.
+/// The kind of a header. Only addresses and counters have an extended form.
 fn kind_of(header: u8, is_extended: bool) -> Option<Kind> {
     Some(match header {
         header if header & 0xf8 == 0xb0 => Kind::Address,
@@ -191,7 +191,7 @@ impl Iterator for Packets<'_> {
     }
 }
 
-/// One sampled operation. What its packets do not tell is `None`.
+/// One sampled operation. Values without a packet are `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Operation {
     /// Address of the instruction.
@@ -200,37 +200,37 @@ pub struct Operation {
     pub address: Option<u64>,
     /// Physical address of its data.
     pub physical: Option<u64>,
-    /// It is a load, a store or an atomic.
+    /// Whether it is a load, a store or an atomic.
     pub is_memory: bool,
-    /// It writes.
+    /// Whether it writes.
     pub is_store: bool,
     /// Cycles from dispatch to completion.
     pub latency_cycles: Option<u64>,
     /// Bits of [`event`].
     pub events: u64,
-    /// Where its data came from, by the processor's own numbers.
+    /// Data source, in the processor's own numbers.
     pub source: Option<u64>,
-    /// CONTEXTIDR: the thread, where the kernel writes it.
+    /// CONTEXTIDR: the thread, if the kernel writes it.
     pub context: Option<u64>,
-    /// Ticks of the generic timer.
+    /// Time in ticks of the generic timer.
     pub timestamp: Option<u64>,
 }
 
 /// Bits of an events packet.
 pub mod event {
-    /// It retired.
+    /// The operation retired.
     pub const RETIRED: u64 = 1 << 1;
-    /// The first level had to be refilled.
+    /// The operation missed the first-level cache.
     pub const L1_REFILL: u64 = 1 << 3;
-    /// It reached the last level.
+    /// The operation reached the last-level cache.
     pub const LLC_ACCESS: u64 = 1 << 8;
-    /// The last level missed it.
+    /// The operation missed the last-level cache.
     pub const LLC_MISS: u64 = 1 << 9;
-    /// Another socket answered.
+    /// Another socket served the operation.
     pub const REMOTE_ACCESS: u64 = 1 << 10;
 }
 
-/// The operations of a buffer. An operation that the end of the buffer cuts is dropped.
+/// An iterator over the operations of a buffer. An incomplete operation at the end is dropped.
 pub struct Operations<'a> {
     packets: Packets<'a>,
 }
@@ -286,8 +286,8 @@ impl Operation {
         }
     }
 
-    /// Where its data came from on a Neoverse N1, N2, V1 or V2, which number alike (Technical
-    /// Reference Manuals, "Data source packet"). `None` where it is no access to memory.
+    /// The level that served the operation on a Neoverse N1, N2, V1 or V2, which have the same
+    /// numbers (Technical Reference Manuals, "Data source packet"). `None` for no memory access.
     #[must_use]
     pub fn served_by_neoverse(&self) -> Option<ServedBy> {
         const L1: u64 = 0x0;
@@ -307,33 +307,34 @@ impl Operation {
         self.is_memory.then(|| match self.source {
             Some(L1) => ServedBy::FirstLevel,
             Some(L2) => ServedBy::Private,
-            // No packet tells in which state the other cache had the line.
+            // No packet has the state of the line in the other cache.
             Some(PEER_CORE | LOCAL_CLUSTER | PEER_CLUSTER) => {
                 ServedBy::LocalCache { modified: false }
             }
             Some(SYSTEM_CACHE) => ServedBy::LastLevel,
             Some(REMOTE) => ServedBy::RemoteUnknown,
             Some(DRAM) => ServedBy::LocalDram,
-            // Stores have no source.
+            // Stores have no data source packet.
             Some(_) | None => by_events(),
         })
     }
 }
 
-/// Bits of an address; above them are tags and states.
+/// Bits of an address. Higher bits are tags and states.
 const LOW_56: u64 = (1 << 56) - 1;
 
-/// The highest byte tells level and security state; kernel addresses have all ones above bit 55.
+/// The address in an instruction address packet, without the byte of level and security state.
+/// Kernel addresses have all ones above bit 55.
 fn instruction(payload: u64) -> u64 {
     extended(payload & LOW_56)
 }
 
-/// The highest byte may be a tag.
+/// The address in a virtual data address packet, without the tag in its highest byte.
 fn virtual_data(payload: u64) -> u64 {
     extended(payload & LOW_56)
 }
 
-/// An address with bit 55 set belongs to the upper half.
+/// Extends bit 55 to the upper bits: addresses with it belong to the upper half.
 fn extended(address: u64) -> u64 {
     if address >> 55 & 1 == 1 { address | !LOW_56 } else { address }
 }

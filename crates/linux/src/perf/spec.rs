@@ -24,7 +24,7 @@ pub struct Term {
     pub value: Option<u64>,
 }
 
-/// What may be appended to an event.
+/// Modifiers after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Modifiers {
     /// `u`: user mode only (unless `k` is there too).
@@ -37,7 +37,7 @@ pub struct Modifiers {
     pub pinned: bool,
 }
 
-/// What an event string names, before any PMU has been looked at.
+/// The event named by an event string, not resolved yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
     /// A word alone.
@@ -46,9 +46,9 @@ pub enum Named {
     Raw(u64),
     /// `pmu/terms/`.
     Terms {
-        /// The PMU's name.
+        /// Name of the PMU.
         pmu: String,
-        /// What stands between the slashes.
+        /// Terms between the slashes.
         terms: Vec<Term>,
     },
 }
@@ -56,9 +56,9 @@ pub enum Named {
 /// A parsed event string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSpec {
-    /// What is counted.
+    /// The named event.
     pub named: Named,
-    /// How.
+    /// Modifiers of the event.
     pub modifiers: Modifiers,
     text: String,
 }
@@ -109,10 +109,10 @@ fn word_or_raw(word: &str, text: &str) -> Result<Named, LinuxError> {
     }
 }
 
-/// Terms separated by commas, as they also stand in sysfs `events/*`.
+/// Parses terms separated by commas, as in event strings and in sysfs `events/*`.
 ///
 /// # Errors
-/// An empty term, a name with odd letters, a value that is no decimal or `0x` number.
+/// A term is empty, a name has an invalid letter, or a value is no decimal or `0x` number.
 pub fn terms_of(terms: &str, text: &str) -> Result<Vec<Term>, LinuxError> {
     terms.trim().split(',').map(|term| one_term(term.trim(), text)).collect()
 }
@@ -122,7 +122,7 @@ fn one_term(term: &str, text: &str) -> Result<Term, LinuxError> {
         return Ok(Term { name: name(term, text)?, value: None });
     };
     if left == "name" {
-        // The vendor's name of the event, as perf's tools print it; it changes nothing.
+        // The vendor's name of the event, as perf's tools print it, has no effect.
         name(right, text)?;
         return Ok(Term { name: left.to_string(), value: None });
     }

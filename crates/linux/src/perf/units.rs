@@ -15,16 +15,16 @@ use super::whole::Part;
 use crate::LinuxError;
 use crate::syscall::perf::Target;
 
-/// Counters that a unit outside the cores has at least: four. AMD's northbridge has four (BKDG 15h,
+/// Least number of counters of a unit outside the cores. AMD's northbridge has four (BKDG 15h,
 /// 3.16), and each of Intel's units has at least four (uncore performance monitoring guides).
 const ROOM: usize = 4;
 
-/// Open counts, each with what it adds to.
+/// Open counters of units outside the cores, each with the key of the sum that it adds to.
 pub struct Units<T> {
     groups: Vec<Group<T>>,
 }
 
-/// Events of one unit on one CPU, what each of them counts, and its scale.
+/// Events of one unit on one CPU, with the key and the scale of each.
 struct Group<T> {
     what: Vec<(T, (u32, u32))>,
     open: OpenGroup,
@@ -41,7 +41,7 @@ impl<T: Copy> Units<T> {
     /// kernel refuses a group of several units.
     ///
     /// # Errors
-    /// What the kernel says about the first event that it refuses.
+    /// The kernel's error about the first refused event.
     pub fn open(parts: Vec<Part<T>>) -> Result<Self, LinuxError> {
         let mut by_unit: BTreeMap<(u32, u32), Vec<Part<T>>> = BTreeMap::new();
         for part in parts {
@@ -70,7 +70,7 @@ impl<T: Copy> Units<T> {
         self.groups.is_empty()
     }
 
-    /// The scaled counts since the opening. Several of them may add to the same.
+    /// The scaled counts since the opening, by key. Several counts may have the same key.
     ///
     /// # Errors
     /// As read(2).

@@ -14,28 +14,29 @@ use super::pmu::Event;
 /// Bytes of a request: a cache line.
 const LINE: u32 = 64;
 
-/// Units of a node that are asked where it has more. Caching agents take lines by a hash of the
-/// address, so each of `n` sees one line in `n`. To ask all 120 of a Granite Rapids costs a
-/// thousand descriptors, and milliseconds for each look.
+/// Most units of a node that are counted (our choice). Caching agents get lines by a hash of the
+/// address, so each of `n` gets one line in `n`. All 120 of a Granite Rapids would need a thousand
+/// descriptors, and milliseconds for each look.
 const MOST_UNITS: usize = 8;
 
-/// Accessing and holding node.
+/// `(accessing node, holding node)`.
 pub type Cell = (usize, usize);
 
-/// An event on one CPU, and what it adds to.
+/// An event on one CPU, with the key of the sum that it adds to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<T> {
-    /// What its count adds to.
+    /// Key of the sum.
     pub what: T,
-    /// The kernel's number of the CPU that is asked.
+    /// The kernel's number of the CPU to open it on.
     pub cpu: u32,
     /// The event.
     pub event: Event,
-    /// The count times `.0` through `.1` is the number of requests, or of bytes.
+    /// `(numerator, denominator)` of the factor from counts to requests or bytes.
     pub scale: (u32, u32),
 }
 
-/// DRAM requests of the whole machine by `(accessing, holding)`: all cells, or no parts.
+/// Events for the DRAM requests of the whole machine by `(accessing, holding)`; none if a cell
+/// cannot be counted.
 #[must_use]
 pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let mut parts = Vec::new();
@@ -55,8 +56,9 @@ pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
         .unwrap_or_default()
 }
 
-/// Lines that the controllers of each node served, of all programs: all nodes with memory, or no
-/// parts. Reads alone where they can be told apart, as the caches' misses are reads.
+/// Events for the lines that the controllers of each node served, of all programs; none if a node
+/// with memory cannot be counted. They are reads alone if these have an event, because cache misses
+/// are reads.
 #[must_use]
 pub fn controller_lines(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
     let of_metric = |metric| {
@@ -75,7 +77,8 @@ pub fn controller_lines(available: &Available, topology: &Topology) -> Vec<Part<
         .unwrap_or_default()
 }
 
-/// Bytes of each link of the topology, by its number: all links, or no parts.
+/// Events for the bytes of each link of the topology, by its number; none if a link cannot be
+/// counted.
 #[must_use]
 pub fn links(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
     let mut parts = Vec::new();
@@ -96,7 +99,7 @@ pub fn links(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
     parts
 }
 
-/// With two nodes, all that a node sends goes over its one link.
+/// Whether all data that a node sends goes over its one link, in a machine of two nodes.
 fn is_only_link_of(topology: &Topology, node: usize) -> bool {
     let outgoing = topology.links().iter().filter(|link| link.from == node).count();
     topology.node_count() == 2 && outgoing == 1
@@ -112,13 +115,13 @@ fn sent(available: &Available, topology: &Topology, node: usize, link: usize) ->
     parts
 }
 
-/// What the last-level caches of a node missed, answered by its own memory or the other's.
+/// Events for the misses of a node's last-level caches, by own and other node's memory.
 fn by_requester(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let kinds = [(UncoreMetric::MissesLocal, true), (UncoreMetric::MissesRemote, false)];
     of_two(available, topology, &kinds, |node, other| (node, other))
 }
 
-/// What reached a node's memory, from its own CPUs or the other's.
+/// Events for the requests to a node's memory, from its own and the other node's CPUs.
 fn by_home(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     let kinds = [
         (UncoreMetric::HomeReadsLocal, true),
@@ -129,7 +132,7 @@ fn by_home(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
     of_two(available, topology, &kinds, |node, other| (other, node))
 }
 
-/// The cells of two nodes: `cell` makes one of the counting node and the other end.
+/// Events for the cells of two nodes. `cell`: the cell of the counting node and the other end.
 fn of_two(
     available: &Available,
     topology: &Topology,
@@ -156,7 +159,7 @@ fn of_two(
     parts
 }
 
-/// The same event of many units: of at most [`MOST_UNITS`], evenly spread, standing for all.
+/// At most [`MOST_UNITS`] of the units of one event, evenly spread and scaled to all units.
 fn some_units<T: Copy>(units: Vec<Part<T>>) -> impl Iterator<Item = Part<T>> {
     let all = units.len();
     let asked = all.min(MOST_UNITS);
@@ -170,15 +173,15 @@ fn some_units<T: Copy>(units: Vec<Part<T>>) -> impl Iterator<Item = Part<T>> {
     })
 }
 
-/// Whether every cell of two nodes is counted: one unit for each socket says nothing about two
-/// nodes in a socket.
+/// Whether every cell of two nodes is counted. One unit for each socket cannot count two nodes of
+/// one socket.
 fn is_whole(parts: &[Part<Cell>], topology: &Topology) -> bool {
     let nodes = topology.node_count();
     let mut cells = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
     !parts.is_empty() && cells.all(|cell| parts.iter().any(|part| part.what == cell))
 }
 
-/// Each count of a metric with a CPU to ask and the node that it counts for.
+/// Each count of a metric with a CPU to open it on and its node.
 fn counts<'a>(
     available: &'a Available,
     topology: &'a Topology,
@@ -190,9 +193,8 @@ fn counts<'a>(
     })
 }
 
-/// The CPUs that an event is opened on, by the kernel's number, and their nodes: those that the
-/// unit names. Where the cores count for their node, as on AMD's family 10h, that is the first CPU
-/// of each node.
+/// The CPUs to open an event on, the kernel's numbers, with their nodes. They are those of the
+/// unit. If cores count for their node, as on AMD's family 10h, it is the first CPU of each node.
 pub fn asked(event: &Event, topology: &Topology) -> impl Iterator<Item = (u32, usize)> {
     let cpus: Vec<u32> = match &event.cpus {
         Some(cpus) => cpus.clone(),
