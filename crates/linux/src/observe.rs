@@ -44,14 +44,14 @@ use counters::CpuReading;
 use kernel::{FreeMemory, numa_statistics};
 use sampler::{Kind, Rate, Sampler, TaskNews};
 pub use sensors::{Rung, Settings, samples_accesses};
-use sensors::{Sensors, Whom};
+use sensors::{Scope, Sensors};
 use subject::Start;
 use tasks::Births;
 
-/// Names of threads that are read from `/proc` at one look.
+/// Most names of threads that one look reads from `/proc` (our choice).
 const MOST_NAMES: usize = 256;
 
-/// Watches one program, or several that come and go.
+/// An observer of one program, or of several that come and go.
 pub struct Observer {
     root: Root,
     machine: Discovered,
@@ -59,33 +59,33 @@ pub struct Observer {
     free_memory: FreeMemory,
     names: BTreeMap<Tid, String>,
     last: Vec<CpuReading>,
-    /// Counting has gone on since the last look.
+    /// Whether counting ran without a pause since the last look.
     rested: bool,
 }
 
-/// What [`Observer::observe`] brings beside the observation itself: for display only.
+/// The result of [`Observer::observe`]: the observation, and data for display.
 #[derive(Debug, Clone, Default)]
 pub struct Look {
-    /// For the model.
+    /// Observation for the model.
     pub observation: Observation,
-    /// What a glance would have told, for a manager.
+    /// The values of a glance, for a manager.
     pub glance: Glance,
     /// Counts of the whole tree by CPU since counting began.
     pub readings: Vec<CpuReading>,
-    /// The kernel's counters (`/proc/vmstat`) that concern NUMA; empty for a manager.
+    /// The kernel's counters about NUMA (`/proc/vmstat`); empty for a manager.
     pub vmstat: BTreeMap<String, u64>,
-    /// Records of the ring that could not be understood.
+    /// Number of malformed records in the rings.
     pub bad_records: u64,
-    /// CPU time in which samples were read since the last look.
+    /// CPU time spent on reading samples since the last look.
     pub reading_samples: Duration,
 }
 
 impl Observer {
-    /// Opens everything that can be opened for `first` and what descends from it. `start` says
-    /// whether the program is about to call `execve` or runs already.
+    /// Opens all available sensors for `first` and its descendants. `start`: whether the program is
+    /// about to call `execve` or already runs.
     ///
     /// # Errors
-    /// The process is not there, or `/proc` cannot be read. Missing sensors are no error.
+    /// The process does not exist, or `/proc` cannot be read. Missing sensors are no error.
     pub fn open(
         root: Root,
         machine: Discovered,
@@ -93,11 +93,11 @@ impl Observer {
         start: Start,
         settings: &Settings,
     ) -> Result<Self, LinuxError> {
-        Self::of(root, machine, Whom::Tree(first, start), settings)
+        Self::of(root, machine, Scope::Tree(first, start), settings)
     }
 
-    /// Opens everything that watches the whole machine, for trees of processes that come and go;
-    /// [`Observer::follow`] says which trees.
+    /// Opens all available sensors of the whole machine, for trees of processes that come and go.
+    /// [`Observer::follow`] sets the trees.
     ///
     /// # Errors
     /// `/proc` cannot be read. Missing sensors are no error.
@@ -106,29 +106,29 @@ impl Observer {
         machine: Discovered,
         settings: &Settings,
     ) -> Result<Self, LinuxError> {
-        Self::of(root, machine, Whom::Many, settings)
+        Self::of(root, machine, Scope::Many, settings)
     }
 
     fn of(
         root: Root,
         machine: Discovered,
-        whom: Whom,
+        scope: Scope,
         settings: &Settings,
     ) -> Result<Self, LinuxError> {
-        let sensors = sensors::open(&root, &machine, whom, settings)?;
+        let sensors = sensors::open(&root, &machine, scope, settings)?;
         let free_memory = FreeMemory::of(&root, &machine.topology);
         let (names, last) = (BTreeMap::new(), Vec::new());
         Ok(Self { root, machine, sensors, free_memory, names, last, rested: false })
     }
 
-    /// Sentences on what cannot be seen here, and why.
+    /// Sentences about missing sensors, with the causes.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.sensors.notes
     }
 
-    /// Watches the trees of these roots (and when each started) from now on, but none of `left`
-    /// nor what they start.
+    /// Sets the trees to observe, by their roots with start times. Processes in `left` and their
+    /// descendants are left out.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         self.sensors.tasks.follow(roots, left);
     }
@@ -139,18 +139,18 @@ impl Observer {
         self.sensors.tasks.origins()
     }
 
-    /// Those of the trees that may not be looked into, and what the kernel says; empties the list.
+    /// Takes the list of processes that may not be read, with the kernel's errors.
     pub fn take_refused(&mut self) -> BTreeMap<Pid, String> {
         std::mem::take(&mut self.sensors.tasks.refused)
     }
 
-    /// Whether there are more processes or threads than are followed.
+    /// Whether there are more processes or threads than this observer follows.
     #[must_use]
     pub fn overflowed(&self) -> bool {
         self.sensors.tasks.overflowed
     }
 
-    /// The machine.
+    /// The discovered machine.
     #[must_use]
     pub fn machine(&self) -> &Discovered {
         &self.machine
@@ -162,20 +162,20 @@ impl Observer {
         &self.sensors.generation
     }
 
-    /// What is sampled, if anything.
+    /// Kind of the samples; `None` without a sampler.
     #[must_use]
     pub fn sampled(&self) -> Option<Kind> {
         self.sensors.sampler.as_ref().map(|sampler| sampler.kind)
     }
 
-    /// Whether counts and samples are those of whatever runs, because the program is too large to
-    /// be counted by itself.
+    /// Whether counts and samples are those of all tasks on the machine, because the program is too
+    /// large to be counted by itself.
     #[must_use]
     pub fn watches_everybody(&self) -> bool {
         self.sensors.everybody
     }
 
-    /// Which metrics are counted.
+    /// The counted metrics.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         self.sensors
@@ -185,7 +185,7 @@ impl Observer {
             .unwrap_or_default()
     }
 
-    /// Faults on pages not seen before, where faults are sampled.
+    /// Number of sampled faults on pages without an earlier sample.
     #[must_use]
     pub fn first_touches(&self) -> u64 {
         self.sensors.sampler.as_ref().map_or(0, |sampler| sampler.first_touches)
@@ -202,33 +202,32 @@ impl Observer {
         self.sensors.sampler.iter().flat_map(Sampler::descriptors)
     }
 
-    /// Samples at this rate from now on. Returns whether there is a sampler with a rate that can be
-    /// set.
+    /// Sets the sampling rate. Returns whether there is a sampler with an adjustable rate.
     ///
     /// # Errors
-    /// An event is refused: nothing is sampled then.
+    /// The kernel refuses an event. Nothing is sampled then.
     pub fn set_rate(&mut self, rate: Rate) -> Result<bool, LinuxError> {
         self.sensors.set_rate(rate, &self.machine.topology)
     }
 
-    /// Lowers all sampling rates by a level. Returns whether there was one left.
+    /// Lowers all sampling rates by a level. Returns false if there is no lower one.
     pub fn lower_rate(&mut self) -> bool {
         self.sensors.sampler.as_mut().is_some_and(Sampler::lower)
     }
 
-    /// Raises them by a level from the next [`Observer::set_rate`] on. Returns whether they had
-    /// been lowered.
+    /// Raises all sampling rates by a level from the next [`Observer::set_rate`] on. Returns false
+    /// if they were not lowered.
     pub fn raise_rate(&mut self) -> bool {
         self.sensors.sampler.as_mut().is_some_and(Sampler::raise)
     }
 
-    /// Whether there is something that a pause would spare the program.
+    /// Whether a pause would lower the cost for the program.
     #[must_use]
     pub fn can_pause(&self) -> bool {
         self.sensors.can_pause()
     }
 
-    /// Stops counting and sampling. Until [`Observer::resume`] a look is at `/proc`, and at
+    /// Stops counting and sampling. Until [`Observer::resume`] a look reads only `/proc` and
     /// counters that are not the program's.
     ///
     /// # Errors
@@ -237,24 +236,23 @@ impl Observer {
         self.sensors.pause()
     }
 
-    /// Counts and samples on: the next look begins a window.
+    /// Resumes counting and sampling. The next look begins a new window.
     ///
     /// # Errors
-    /// An event is refused that was not before.
+    /// The kernel refuses an event that it did not refuse before.
     pub fn resume(&mut self) -> Result<(), LinuxError> {
         self.rested = true;
         self.last.clear();
         self.sensors.resume(&self.machine.topology)
     }
 
-    /// Stops counting and sampling, and closes what they needed. Processes and threads are still
-    /// seen.
+    /// Closes all events and rings for good. Processes and threads are still observed.
     pub fn let_go(&mut self) {
         self.sensors.let_go();
     }
 
-    /// Whether the program pays too much for what those inherit that it starts, and its manager
-    /// could use counts of whatever runs instead.
+    /// Whether the events that new tasks inherit cost the program too much, and counts of all tasks
+    /// on the machine could replace them.
     #[must_use]
     pub fn births_are_dear(&self) -> bool {
         let Sensors { managing, everybody, inherited, .. } = &self.sensors;
@@ -262,11 +260,12 @@ impl Observer {
         *managing && !*everybody && names_tasks && inherited.are_dear()
     }
 
-    /// Watches whatever runs from now on, so that nothing is inherited: the next look begins a
-    /// window. Where that is not allowed all stays as it was.
+    /// Counts and samples all tasks on the machine from now on, so that no task inherits events.
+    /// The next look begins a new window.
     ///
     /// # Errors
-    /// It is not allowed, or an event is refused that was not before.
+    /// That is not allowed, and nothing changes. Or the kernel refuses an event that it did not
+    /// refuse before.
     pub fn watch_everybody(&mut self) -> Result<(), LinuxError> {
         self.sensors.inherited.forget();
         probe::whole_cpu()?;
@@ -275,14 +274,14 @@ impl Observer {
         self.sensors.watch_everybody(&self.machine.topology)
     }
 
-    /// Empties the rings without looking at anything else.
+    /// Empties the rings, and reads nothing else.
     pub fn drain(&mut self) {
         if let Some(sampler) = &mut self.sensors.sampler {
             sampler.drain();
         }
     }
 
-    /// The kernel's counters (`/proc/vmstat`) that concern NUMA.
+    /// The kernel's counters about NUMA (`/proc/vmstat`).
     ///
     /// # Errors
     /// The file is malformed.
@@ -290,7 +289,7 @@ impl Observer {
         numa_statistics(&self.root)
     }
 
-    /// Looks at everything once.
+    /// Reads all sensors and `/proc` once.
     ///
     /// # Errors
     /// `/proc` or an open counter cannot be read.
@@ -309,7 +308,7 @@ impl Observer {
         let topology = &self.machine.topology;
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
-        // Where all tasks are watched, a birth belongs to no program until its parent is known.
+        // With samples of all tasks, a new task belongs to no program until its parent is known.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
@@ -328,8 +327,8 @@ impl Observer {
             false => Glance::default(),
         };
         let counted = counters::node_traffic(&self.last, topology);
-        // What a tree of several processes did together is no single process's; samples tell them
-        // apart.
+        // Counts of a tree with several processes belong to none of them alone. Samples name the
+        // process.
         let shared = self.sensors.managing && processes.len() > 1;
         if self.sensors.everybody || shared {
             machine_traffic = machine_traffic.or(counted);
@@ -339,7 +338,7 @@ impl Observer {
             process.node_traffic = counted;
             process.counters = counters::of_process(&self.last);
         }
-        // Everybody's samples are not the program's: its own threads are known from its forks.
+        // Samples of all tasks do not show which threads are the program's. Its forks do.
         if let Some((_, samples)) = samples.as_ref().filter(|_| !self.sensors.everybody) {
             unseen::add_unseen(&mut processes, &samples.list, topology);
         }
@@ -360,7 +359,7 @@ impl Observer {
             observation,
             glance,
             readings: self.last.clone(),
-            // Long, and for display only: a manager looks more often than it reports.
+            // The file is long and for display only, and a manager looks often.
             vmstat: match self.sensors.managing {
                 true => BTreeMap::new(),
                 false => self.kernel_statistics()?,
@@ -371,8 +370,8 @@ impl Observer {
     }
 }
 
-/// Reads the names of threads that no record of the ring has told, as on machines without a
-/// sampler. A thread may give itself another name later, so without records all are read anew.
+/// Reads the names of threads without a name record, as on machines without a sampler. Without
+/// records it reads all names in each look, because threads may change them.
 fn read_names(
     root: &Root,
     processes: &[ProcessObservation],

@@ -23,17 +23,18 @@ use crate::perf::sample::{Layout, Origin};
 use crate::perf::spe::Operations;
 use crate::syscall::memory::{AuxMemory, page_bytes};
 
-/// Bytes of a CPU's buffer: some thousand operations of 40 to 60 bytes. Half of it wakes us.
+/// Bytes of a CPU's buffer (our choice): some thousand operations of 40 to 60 bytes. A half-full
+/// buffer wakes this process.
 const AUX_BYTES: usize = 256 * 1024;
-/// Pages of records about the buffer.
+/// Pages of the ring of records about the buffer (our choice).
 const RECORD_PAGES: usize = 4;
-/// What a record tells beside the bytes.
+/// Fields of a record.
 const FIELDS: u64 = sample_type::IDENTIFIER | sample_type::TID | sample_type::CPU;
 
 /// The buffer of one CPU.
 pub(super) struct Buffer {
     area: Area,
-    /// One for each task; the first one's ring takes the records of all.
+    /// One event for each task. The ring of the first takes the records of all.
     pub(super) events: Vec<OpenEvent>,
     /// The first event whose task lives. poll(2) returns at once for one that has ended.
     pub(super) waker: usize,
@@ -46,16 +47,16 @@ struct Area {
     layout: Layout,
 }
 
-/// What came out of a buffer beside samples.
+/// Malformed data of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Trouble {
-    /// Records and runs of packets that could not be understood.
+    /// Number of malformed records and runs of packets.
     pub(super) bad_records: u64,
-    /// The first of their reasons, where a record was the cause.
+    /// The error of the first malformed record.
     pub(super) first: Option<RecordError>,
 }
 
-/// The event as it is opened: records about its buffer name task and CPU.
+/// The event to open, whose records about its buffer name task and CPU.
 pub(super) fn sampling(event: &Event, period: u64) -> Event {
     let mut attr = event.attr.clone();
     attr.sample_type = FIELDS;
@@ -86,12 +87,12 @@ impl Buffer {
         Ok(Some(Self { area, events, waker: 0 }))
     }
 
-    /// Becomes readable when the buffer is half full.
+    /// A descriptor that is readable when the buffer is half full.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.events.get(self.waker).map(AsFd::as_fd)
     }
 
-    /// Takes everything out of the buffer into `samples`.
+    /// Moves the buffer's accesses into `samples`.
     pub(super) fn drain(&mut self, translation: &Translation, samples: &mut Samples) -> Trouble {
         self.area.drain(translation, samples)
     }
@@ -113,7 +114,7 @@ impl Area {
                 Ok(Record::Aux { from, bytes, incomplete, origin }) => {
                     packets.clear();
                     let came = self.ring.take_aux(&self.aux, from, bytes, &mut packets);
-                    // How many were lost is not told: one at least.
+                    // The number of lost samples is unknown, at least 1.
                     samples.lost += u64::from(incomplete);
                     let whole =
                         keep(Operations::from(from, &packets), origin, translation, samples);
@@ -131,7 +132,7 @@ impl Area {
     }
 }
 
-/// Keeps the accesses of a task; returns whether all packets were understood.
+/// Adds the accesses in a run of packets of one task. Returns whether all packets were valid.
 fn keep(
     operations: Operations<'_>,
     origin: Origin,

@@ -12,27 +12,26 @@ use crate::lines::Lines;
 use crate::parse::{maps, numa_copies};
 use crate::syscall::memory::page_bytes;
 
-/// How often `maps` is read: programs map their tables once. It takes 0.1 ms for some hundred
-/// mappings.
+/// Time between two readings of `maps` (our choice). Programs map their tables once. A reading
+/// takes 0.1 ms for some hundred mappings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The next reading waits this many times as long as the last one took: two thousandths of the
-/// time.
+/// The next reading waits this many times the duration of the last one, so that readings take at
+/// most 0.2 % of the time (our choice).
 const REST: u32 = 500;
-/// Mappings that are followed at most: 1.5 MB.
+/// Most mappings of a process that are followed: 1.5 MB.
 const MAX_MAPPINGS: usize = 1 << 16;
-/// The kernel replicates no page that was written more often (`MAX_COLLAPSES`, mm/numa_copies.c of
-/// our series).
+/// Collapses above which the kernel replicates a page no more (`MAX_COLLAPSES`, mm/numa_copies.c of
+/// the series in `kernel/`).
 const MAX_COLLAPSES: u32 = 5;
 
-/// When to read the mappings again.
+/// Schedule of the readings of a process's mappings.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     next: Option<Instant>,
 }
 
 impl Copies {
-    /// The mappings in `folder`, a process's in `/proc`; `None` where the last answer still has to
-    /// do.
+    /// The mappings of the process with this folder in `/proc`; `None` if no reading is due.
     pub(super) fn mappings(&mut self, folder: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
         let begin = Instant::now();
         if self.next.is_some_and(|next| begin < next) {
@@ -43,13 +42,13 @@ impl Copies {
         Ok(found)
     }
 
-    /// The pages with copies now, and those that may have lost theirs.
+    /// The pages with copies, and those that the kernel replicates no more.
     pub(super) fn replicas(folder: &Path) -> Result<Option<Vec<Replica>>, LinuxError> {
         allowed(replicas(&folder.join("numa_copies")))
     }
 }
 
-/// `None` for what may not be read.
+/// Turns a missing right into `None`.
 fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
     match read {
         Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM | libc::ESRCH)) => {
@@ -73,7 +72,7 @@ fn mappings(path: &Path) -> Result<Vec<Mapping>, LinuxError> {
     Ok(found)
 }
 
-/// A page that a write left without copies can be replicated again, until there were too many.
+/// Parses a `numa_copies`. A page without copies is left out if the kernel may replicate it again.
 fn replicas(path: &Path) -> Result<Vec<Replica>, LinuxError> {
     let mut found = Vec::new();
     let Some(mut lines) = Lines::open(path)? else { return Ok(found) };

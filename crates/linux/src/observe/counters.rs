@@ -20,40 +20,40 @@ use crate::perf::generation::Metric;
 use crate::perf::group::{self, OpenGroup};
 use crate::perf::pmu;
 
-/// The open events.
+/// The open counters of a tree of processes.
 pub struct TreeCounters {
     cpus: Vec<CpuCounters>,
-    /// Some events could only be opened without the kernel's accesses.
+    /// Whether some events are counted in user mode only, because the kernel refused more.
     pub user_only: bool,
 }
 
 struct CpuCounters {
     clocks: Vec<OpenGroup>,
     groups: Vec<TreeGroup>,
-    /// What was read last; at first nothing of each metric.
+    /// The last reading; zeros at first.
     last: CpuReading,
 }
 
-/// The same events on each of the tasks.
+/// One group of events on each of the tasks.
 struct TreeGroup {
     metrics: Vec<Metric>,
     tasks: Vec<OpenGroup>,
 }
 
-/// What the program did on one CPU since counting began.
+/// Counts of the program on one CPU since counting began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuReading {
     /// Index of the CPU.
     pub cpu: usize,
-    /// Its time there.
+    /// CPU time of the program there.
     pub cpu_time: Nanos,
-    /// Ascending by metric.
+    /// Counts, ascending by metric.
     pub counts: Vec<(Metric, Counter)>,
 }
 
 impl TreeCounters {
-    /// Opens what can be opened on all CPUs, in groups of at most `room` programmable counters, and
-    /// says what cannot and why.
+    /// Opens the available events on all CPUs, in groups of at most `room` programmable counters.
+    /// Returns sentences about the refused ones too.
     ///
     /// # Errors
     /// Not even the software task clock can be opened: no performance events at all.
@@ -77,8 +77,8 @@ impl TreeCounters {
                 problems.push(problem);
                 continue;
             }
-            // An event is refused, or the unit has less room than it says. Events that open alone
-            // count.
+            // An event is refused, or the PMU has fewer counters than it shows. Events that open
+            // alone are kept.
             for one in &part {
                 problems.extend(counters.add(std::slice::from_ref(one), subject, topology).err());
             }
@@ -86,7 +86,8 @@ impl TreeCounters {
         Ok((counters, problems))
     }
 
-    /// All CPUs or none: half a sum would be wrong without being seen.
+    /// Opens a group on all CPUs or on none, because a sum over some CPUs would be wrong without a
+    /// sign.
     fn add(
         &mut self,
         part: &[(Metric, pmu::Event)],
@@ -106,14 +107,14 @@ impl TreeCounters {
         Ok(())
     }
 
-    /// Which metrics are counted.
+    /// The counted metrics.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
         let groups = self.cpus.first().into_iter().flat_map(|on| &on.groups);
         groups.flat_map(|group| group.metrics.iter().copied())
     }
 
-    /// Stops counting or lets it go on; its times, which are those of the clocks, stand still
-    /// meanwhile.
+    /// Stops (`stop`) or resumes counting. The counters' times stop too, because they come from
+    /// clock events.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -124,7 +125,7 @@ impl TreeCounters {
         })
     }
 
-    /// Descriptors that it holds.
+    /// Number of its descriptors.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         let each = |group: &TreeGroup| group.tasks.len() * group.metrics.len();
@@ -132,7 +133,7 @@ impl TreeCounters {
         self.cpus.iter().map(of).sum()
     }
 
-    /// Reads all of them.
+    /// Reads all counters.
     ///
     /// # Errors
     /// As read(2).
@@ -155,8 +156,8 @@ impl CpuCounters {
         Ok(self.last.clone())
     }
 
-    /// `None` where nothing has changed, or where a thread that is being born or ending has no
-    /// whole group. The last reading then holds, and the next one has the rest.
+    /// A new reading. `None` if nothing has changed, or if a thread that is starting or ending has
+    /// no complete group. The last reading then holds, and the next one has the rest.
     fn read_anew(&self) -> Result<Option<CpuReading>, LinuxError> {
         let mut time = 0;
         for clock in &self.clocks {
@@ -176,7 +177,7 @@ impl CpuCounters {
                     sum.running.0 += count.running_ns;
                 }
             }
-            // The clock is read first, so a count can have run for a little longer than it.
+            // The clock is read first, so a counter may have run a little longer.
             sums.iter_mut().for_each(|sum| sum.enabled = Nanos(time.max(sum.running.0)));
             counts.extend(group.metrics.iter().copied().zip(sums));
         }
@@ -205,7 +206,7 @@ pub fn total(readings: &[CpuReading], metric: Metric) -> Option<Counter> {
     readings.iter().filter_map(of).reduce(added)
 }
 
-/// The name that the model knows a metric by, where it is the same thing.
+/// The model's event of a metric, if they mean the same.
 #[must_use]
 pub fn event_of(metric: Metric) -> Option<Event> {
     Some(match metric {
@@ -227,8 +228,8 @@ pub fn event_of(metric: Metric) -> Option<Event> {
     })
 }
 
-/// Under the names that the model knows. Where other caches of the own node are counted by the
-/// state of the line, their sum is what SAM asks for.
+/// Counts under the model's events. If the hits in other caches of the own node are counted by the
+/// state of the line, their sum is SAM's SNP.
 #[must_use]
 pub fn named(counts: &[(Metric, Counter)]) -> Counters {
     let known = |(metric, counter): &(Metric, Counter)| Some((event_of(*metric)?, *counter));
@@ -241,7 +242,7 @@ pub fn named(counts: &[(Metric, Counter)]) -> Counters {
     counters
 }
 
-/// The sums over all CPUs under the names that the model knows.
+/// Sums over all CPUs under the model's events.
 #[must_use]
 pub fn of_process(readings: &[CpuReading]) -> Counters {
     let metrics: std::collections::BTreeSet<Metric> =
@@ -256,7 +257,7 @@ pub fn of_process(readings: &[CpuReading]) -> Counters {
     counters
 }
 
-/// Lines read from all memory: counted as such, else by the node that holds them.
+/// Lines read from memory: counted directly, else summed over local and remote.
 fn lines_read(readings: &[CpuReading]) -> Option<Counter> {
     let counts = readings.iter().flat_map(|reading| &reading.counts);
     let by_node = counts.filter(|(metric, _)| matches!(metric, Metric::DramNode(_)));
@@ -266,8 +267,8 @@ fn lines_read(readings: &[CpuReading]) -> Option<Counter> {
     total(readings, Metric::DramReads).or_else(|| sums.reduce(beside))
 }
 
-/// Adds counts of different events over the same time. What one of them missed while it was off its
-/// counter is filled in: the sum stands for the whole time.
+/// Adds counts of different events over the same time. Each is scaled to the whole time for the
+/// part in which it was off its counter.
 fn scaled_sum(one: Counter, other: Counter) -> Counter {
     let whole = |counter: Counter| match counter.running.0 {
         0 => 0,
@@ -278,12 +279,13 @@ fn scaled_sum(one: Counter, other: Counter) -> Counter {
     };
     let enabled = one.enabled.max(other.enabled);
     let value = whole(one).saturating_add(whole(other));
-    // Zero, not the whole, where one of them never counted: the sum says nothing then.
+    // If one of them never counted, the sum means nothing, so its running time is zero.
     let counted = one.running.0 > 0 && other.running.0 > 0;
     Counter { value, enabled, running: if counted { enabled } else { Nanos(0) } }
 }
 
-/// Adds counts of different events: as they are where they ran at the same times, in one group.
+/// Adds counts of different events. Counts of one group, which ran at the same times, are added
+/// without scaling.
 fn beside(one: Counter, other: Counter) -> Counter {
     if (one.enabled, one.running) != (other.enabled, other.running) {
         return scaled_sum(one, other);
@@ -291,8 +293,8 @@ fn beside(one: Counter, other: Counter) -> Counter {
     Counter { value: one.value + other.value, ..one }
 }
 
-/// DRAM requests by `[accessing][holding]`. They are counted by target node where the machine can.
-/// Else they come from local and remote requests where at most two nodes have memory.
+/// DRAM requests by `[accessing][holding]`. They are counted by target node if the machine can.
+/// Otherwise local and remote requests give them if at most two nodes have memory.
 #[must_use]
 pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matrix<Counter>> {
     let nodes = topology.node_count();

@@ -13,11 +13,11 @@ use crate::perf::ring::Ring;
 use crate::syscall::memory::page_bytes;
 use crate::syscall::perf::set_output;
 
-/// Data pages of a ring: 256 KiB and the control page stay below the 516 KiB that every user may
-/// lock per CPU (`kernel.perf_event_mlock_kb`).
+/// Most data pages of a ring: 256 KiB. With the control page it is below the 516 KiB that every
+/// user may lock per CPU (`kernel.perf_event_mlock_kb`).
 const RING_PAGES: usize = 64;
 
-/// What a sample tells.
+/// Fields of a sample.
 pub(super) const FIELDS: u64 = sample_type::IDENTIFIER
     | sample_type::IP
     | sample_type::TID
@@ -31,13 +31,13 @@ pub(super) const FIELDS: u64 = sample_type::IDENTIFIER
 /// A mapped ring.
 pub(super) struct CpuRing {
     pub(super) ring: Ring,
-    /// Events that count nothing, one for each task; they carry the task records.
+    /// Dummy events, one for each task, which carry the task records.
     pub(super) owners: Vec<OpenEvent>,
     /// The first owner whose task lives. poll(2) returns at once for one that has ended.
     pub(super) waker: usize,
-    /// Those that sample at the present level; events of other levels are closed. An event's period
-    /// cannot be changed once tasks have inherited it (`_perf_ioctl`, kernel/events/core.c, Linux
-    /// 6.12). A stopped event costs a task that is switched or born as much as a running one.
+    /// Sampling events of the present level; those of other levels are closed. The period of an
+    /// inherited event cannot be changed (`_perf_ioctl`, kernel/events/core.c, Linux 6.12). A
+    /// stopped event costs as much at a task's switch or start as a running one.
     pub(super) events: Vec<OpenEvent>,
 }
 
@@ -56,8 +56,8 @@ pub(super) fn faults() -> Event {
     Event { name: "minor-faults".to_string(), attr, cpus: None }
 }
 
-/// The event with the sample fields and exclusions that the ring's owner was granted: all records
-/// of a ring have one layout.
+/// The sampling event with the sample fields and exclusions of the ring's owner, because all
+/// records of a ring have one layout.
 pub(super) fn sampling(event: &Event, accepted: &Attr, period: u64) -> Event {
     let mut attr = event.attr.clone();
     attr.sample_type = accepted.sample_type;
@@ -81,7 +81,7 @@ pub(super) fn slower(mut event: Event, level: usize) -> Event {
 /// # Errors
 /// The event is refused, or the ring cannot be mapped.
 pub(super) fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<CpuRing, LinuxError> {
-    // Task records must come from the fork on, before any execve.
+    // Task records must begin at the fork, before any execve.
     let owners = subject.open_now(event, cpu)?;
     let gone = || io::Error::from_raw_os_error(libc::ESRCH);
     let first = owners.first().ok_or_else(|| LinuxError::PerfOpen {
@@ -94,7 +94,7 @@ pub(super) fn open_ring(event: &Event, subject: &Subject, cpu: u32) -> Result<Cp
     Ok(CpuRing { ring, owners, waker: 0, events: Vec::new() })
 }
 
-/// Sends the records of these `opened` ones of an event to the ring of `owner`.
+/// Sends the records of the events `opened` to the ring of `owner`.
 ///
 /// # Errors
 /// The kernel refuses it.
@@ -111,7 +111,7 @@ pub(super) fn send_to(
     })
 }
 
-/// The largest ring that may be locked.
+/// Maps the largest ring that may be locked.
 fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
     let mut pages = RING_PAGES;
     loop {

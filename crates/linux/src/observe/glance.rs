@@ -10,8 +10,8 @@ use crate::LinuxError;
 use crate::syscall::time::since_boot_ns;
 
 impl Observer {
-    /// Looks at what costs next to nothing: the clock of each process and, where `requests` are
-    /// wanted, counters that are not the program's. The rings are not emptied.
+    /// Reads only cheap values: the CPU clock of each process and, with `requests`, counters that
+    /// are not the program's. The rings are not emptied.
     ///
     /// # Errors
     /// An open counter cannot be read.
@@ -22,7 +22,7 @@ impl Observer {
         Ok(self.glance_with(traffic.flatten().as_ref(), lines.flatten().as_deref()))
     }
 
-    /// The same with the machine's requests as they were just read: by node and node, else by node.
+    /// A glance with the machine's requests as just read: by pair of nodes, else by node.
     pub(super) fn glance_with(
         &self,
         traffic: Option<&Matrix<Counter>>,

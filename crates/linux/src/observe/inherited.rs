@@ -5,37 +5,36 @@
 
 use rondpoint_core::Nanos;
 
-/// How much longer a birth and its end take for each inherited event. Measured by hand on metal, a
-/// busy virtual machine: 2 to 9 µs. The events were 0 to 512 software events that count nothing, on
-/// a task that forks.
+/// Time that each inherited event adds to a task's start and end. Measured by hand on a busy
+/// virtual machine: 2 to 9 µs, with 0 to 512 dummy events on a task that forks.
 const PER_EVENT: Nanos = Nanos(5_000);
-/// Share of one CPU above which births are dear (our choice: half of what watching may cost at
-/// most).
+/// Share of one CPU above which inherited events are too expensive. Our choice: half of the largest
+/// allowed cost of observation.
 const DEAR_SHARE: f64 = 0.01;
-/// Births are counted for at least this long until they are judged.
+/// Least length of a window in which new tasks are counted (our choice).
 const WINDOW: Nanos = Nanos(500_000_000);
-/// Births have to be dear for this long, and in two windows. A program's first threads are born in
-/// one window, or in two short ones.
+/// Least time of expensive windows, at least two, until the cost counts as lasting (our choice). A
+/// program's first threads start in one window, or in two short ones.
 const LASTING: Nanos = Nanos(1_500_000_000);
 
-/// Births in a program with tasks that inherit events.
+/// Cost of the events that new tasks inherit.
 #[derive(Debug)]
 pub(super) struct Inherited {
-    /// Events on one task.
+    /// Number of events on one task.
     events: usize,
     since: Option<Nanos>,
     births: u64,
-    /// Windows one after the other in which they were dear, and how long those were together.
+    /// `(number, total length)` of the last consecutive expensive windows.
     dear: (u32, Nanos),
 }
 
 impl Inherited {
-    /// Where a task has this number of events.
+    /// For this number of events on a task.
     pub(super) fn of(events: usize) -> Self {
         Self { events, since: None, births: 0, dear: (0, Nanos(0)) }
     }
 
-    /// Takes in the births that a look at `at` told of.
+    /// Adds the number of new tasks of a look at time `at`.
     pub(super) fn add(&mut self, at: Nanos, births: u64) {
         let since = *self.since.get_or_insert(at);
         self.births += births;
@@ -50,12 +49,12 @@ impl Inherited {
         (self.since, self.births) = (Some(at), 0);
     }
 
-    /// Whether the program has paid too much for them, for long enough to go on with it.
+    /// Whether the cost has been too high for [`LASTING`] in at least two windows.
     pub(super) fn are_dear(&self) -> bool {
         self.dear.0 >= 2 && self.dear.1 >= LASTING
     }
 
-    /// The judgement begins anew.
+    /// Drops all windows.
     pub(super) fn forget(&mut self) {
         *self = Self::of(self.events);
     }

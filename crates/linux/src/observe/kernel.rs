@@ -13,7 +13,7 @@ use crate::parse::{fields, meminfo, vmstat};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 
-/// `kernel.perf_event_paranoid`.
+/// Value of `kernel.perf_event_paranoid`; `None` if it cannot be read.
 #[must_use]
 pub fn paranoid_level(root: &Root) -> Option<i64> {
     let bytes = root::read_optional(&root.in_proc("sys/kernel/perf_event_paranoid")).ok()??;
@@ -22,11 +22,11 @@ pub fn paranoid_level(root: &Root) -> Option<i64> {
     Some(sign * i64::try_from(fields::decimal(digits)?).ok()?)
 }
 
-/// From physical addresses to nodes, by the spans of the zones. Where zones of two nodes overlap,
-/// the nodes' memory blocks tell.
+/// The map from physical addresses to nodes, by the spans of the zones. If zones of two nodes
+/// overlap, the nodes' memory blocks decide. Without the right to read the file the map is empty.
 ///
 /// # Errors
-/// `/proc/zoneinfo` is malformed. Where it may not be read there are no spans.
+/// `/proc/zoneinfo` is malformed.
 pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
     let mut scan = zoneinfo::Scan::default();
     if let Ok(Some(mut lines)) = Lines::open(&root.in_proc("zoneinfo")) {
@@ -42,8 +42,8 @@ pub fn physical_map(root: &Root) -> Result<PhysicalMap, LinuxError> {
     Ok(map.with_blocks(&blocks))
 }
 
-/// The blocks that memory is plugged in, by the links `nodeN/memoryM` (Documentation/admin-guide/
-/// mm/memory-hotplug.rst); none on a kernel without hot-plug.
+/// The blocks of memory hot-plug, by the links `nodeN/memoryM` (Documentation/admin-guide/mm/
+/// memory-hotplug.rst); none on a kernel without it.
 fn memory_blocks(root: &Root, page_bytes: u64) -> Result<Vec<ZoneSpan>, LinuxError> {
     let path = root.in_sys("devices/system/memory/block_size_bytes");
     let size = root::read_optional(&path)?;
@@ -68,7 +68,7 @@ pub(crate) fn numbered(name: &str, kind: &str) -> Option<u32> {
     fields::decimal(name.strip_prefix(kind)?.as_bytes())?.try_into().ok()
 }
 
-/// What is free on each node. Its files stay open: it is read at every look.
+/// Reader of each node's free memory. Its files stay open, because every look reads them.
 pub struct FreeMemory(Vec<Kept>);
 
 impl FreeMemory {
@@ -83,10 +83,10 @@ impl FreeMemory {
         Self((0..topology.node_count()).map(file).collect())
     }
 
-    /// By node; `None` where a node's file is not there.
+    /// Free memory by node; `None` if a node's file does not exist.
     ///
     /// # Errors
-    /// A file is refused or malformed.
+    /// A file cannot be read or is malformed.
     pub fn read(&mut self, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
         let mut free = Vec::with_capacity(self.0.len());
         for (node, file) in self.0.iter_mut().enumerate() {
@@ -97,27 +97,28 @@ impl FreeMemory {
     }
 }
 
-/// The lines of `/proc/vmstat` that concern NUMA.
+/// The counters of `/proc/vmstat` about NUMA.
 pub(super) fn numa_statistics(root: &Root) -> Result<BTreeMap<String, u64>, LinuxError> {
     let path = root.in_proc("vmstat");
     let bytes = root::read_optional(&path)?.unwrap_or_default();
-    // numa_hit and numa_local grow with every allocation and say nothing about a program.
+    // numa_hit and numa_local grow with every allocation, whatever the placement.
     let kept = ["numa_hint", "numa_pages_migrated", "numa_pte", "numa_miss", "pgmigrate"];
     let is_kept = |name: &[u8]| kept.iter().any(|kept| name.starts_with(kept.as_bytes()));
     vmstat::parse(&bytes, is_kept).map_err(|source| LinuxError::Format { path, source })
 }
 
-/// What the kernel's own NUMA balancing does (`kernel.numa_balancing`, a set of bits:
+/// Mode of the kernel's NUMA balancing (`kernel.numa_balancing`, a set of bits:
 /// Documentation/admin-guide/sysctl/kernel.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balancing {
-    /// Bit 0: it moves pages to the threads that use them, and takes hint faults on all nodes.
+    /// Bit 0: the kernel moves pages to the threads that use them, with hint faults on all nodes.
     pub ordinary: bool,
-    /// Bit 1: it promotes pages from slow memory. Alone, it takes hint faults on slow nodes only.
+    /// Bit 1: the kernel promotes pages from slow memory. Alone, it causes hint faults on slow
+    /// nodes only.
     pub tiering: bool,
 }
 
-/// What the kernel's own NUMA balancing does; `None` where the kernel has none.
+/// Mode of the kernel's NUMA balancing; `None` if the kernel has none.
 #[must_use]
 pub fn numa_balancing(root: &Root) -> Option<Balancing> {
     let bytes = root::read_optional(&root.in_proc("sys/kernel/numa_balancing")).ok()??;

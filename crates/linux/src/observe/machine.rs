@@ -18,20 +18,20 @@ use crate::syscall::time::since_boot_ns;
 /// The machine at one instant.
 #[derive(Debug, Clone, Default)]
 pub struct MachineLook {
-    /// Nanoseconds after boot.
+    /// Time since boot, ns.
     pub at_ns: u64,
-    /// By node of the topology.
+    /// Nodes, by index of the topology.
     pub nodes: Vec<NodeLook>,
-    /// By process number; kernel threads are left out.
+    /// Processes by number, without kernel threads.
     pub processes: BTreeMap<Pid, ProcessLook>,
-    /// `/proc/vmstat`: the kernel's counters by name.
+    /// The kernel's counters by name (`/proc/vmstat`).
     pub vmstat: BTreeMap<String, u64>,
 }
 
-/// One node.
+/// One node at one instant.
 #[derive(Debug, Clone, Default)]
 pub struct NodeLook {
-    /// CPU time that its CPUs worked and that they could have worked, in seconds since boot.
+    /// Busy time of its CPUs, in seconds since boot.
     pub busy_s: f64,
     /// Busy and idle time together, in seconds since boot.
     pub all_s: f64,
@@ -39,29 +39,29 @@ pub struct NodeLook {
     pub memory_bytes: u64,
     /// Free memory, in bytes.
     pub free_bytes: u64,
-    /// `numastat`: pages by how their allocation went, since boot.
+    /// Pages by result of their allocation, since boot (`numastat`).
     pub allocated: BTreeMap<String, u64>,
 }
 
-/// One process.
+/// One process at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessLook {
-    /// Its name, 15 bytes at most.
+    /// Name, at most 15 bytes.
     pub name: String,
-    /// Clock ticks after boot at which it began: with its number that names it for good.
+    /// Start time in clock ticks since boot. Together with the number it identifies the process.
     pub started_ticks: u64,
     /// CPU time of all its threads so far, in seconds.
     pub cpu_s: f64,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Its threads.
+    /// Number of threads.
     pub threads: u32,
 }
 
-/// Looks once.
+/// Reads the machine once.
 ///
 /// # Errors
-/// `/proc/stat` or a node's file is malformed or may not be read.
+/// `/proc/stat` or a node's file is malformed or cannot be read.
 pub fn look(root: &Root, topology: &Topology) -> Result<MachineLook, LinuxError> {
     let mut nodes = vec![NodeLook::default(); topology.node_count()];
     add_cpu_times(root, topology, &mut nodes)?;
@@ -79,10 +79,10 @@ pub fn look(root: &Root, topology: &Topology) -> Result<MachineLook, LinuxError>
     Ok(MachineLook { at_ns: since_boot_ns(), nodes, processes: processes(root)?, vmstat })
 }
 
-/// Idle time and all time of each CPU of the topology so far, in seconds.
+/// `(idle time, all time)` of each CPU of the topology since boot, in seconds.
 ///
 /// # Errors
-/// `/proc/stat` is malformed or may not be read.
+/// `/proc/stat` is malformed or cannot be read.
 pub fn idle(root: &Root, topology: &Topology) -> Result<Vec<(f64, f64)>, LinuxError> {
     let mut found = vec![(0.0, 0.0); topology.cpu_count()];
     let path = root.in_proc("stat");
@@ -97,7 +97,7 @@ pub fn idle(root: &Root, topology: &Topology) -> Result<Vec<(f64, f64)>, LinuxEr
     Ok(found)
 }
 
-/// Threads of a process by the node of the CPU on which each ran last; zeros where it has gone.
+/// Number of threads of a process by the node of their last CPU; zeros if it has ended.
 #[must_use]
 pub fn threads_by_node(root: &Root, topology: &Topology, pid: Pid) -> Vec<u32> {
     let mut counts = vec![0; topology.node_count()];
@@ -121,7 +121,7 @@ fn add_cpu_times(
     let times = cpu_times::parse(&bytes).map_err(|source| LinuxError::Format { path, source })?;
     let seconds = |ticks: u64| ticks as f64 / ticks_per_second() as f64;
     for (cpu, time) in times {
-        // A CPU may have come since the topology was read.
+        // A CPU may have come online after the topology was read.
         let Some(cpu) = topology.cpu_of_kernel_id(cpu) else { continue };
         let node = &mut nodes[topology.node_of_cpu(cpu)];
         node.busy_s += seconds(time.busy);
@@ -139,7 +139,7 @@ fn processes(root: &Root) -> Result<BTreeMap<Pid, ProcessLook>, LinuxError> {
     let mut found = BTreeMap::new();
     for name in root::list(&root.proc)? {
         let Ok(pid) = name.parse::<u32>() else { continue };
-        // One that has gone meanwhile, or that this user may not see, is left out.
+        // A process that has ended, or that this user may not read, is left out.
         let Some(stat) = read_stat(root, &format!("{name}/stat")) else { continue };
         if stat.is_kernel_thread || !stat.is_alive() {
             continue;

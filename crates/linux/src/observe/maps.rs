@@ -23,52 +23,52 @@ use crate::parse::maps::{self, Mapping, Mode};
 use crate::parse::numa_maps::{self, Totals};
 use crate::parse::sched;
 
-/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). Above
-/// this size `numa_maps` is read in parts, and only for the policies. `sched` of the threads tells
-/// where memory is, or some of its pages do.
+/// Resident memory above which `numa_maps` is read in parts and only for policies (our choice).
+/// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). The
+/// nodes of memory then come from the threads' `sched`, or from some pages.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// The next reading waits this many times as long as the last one took: two thousandths of the
-/// time.
+/// The next reading waits this many times the duration of the last one, so that readings take at
+/// most 0.2 % of the time (our choice).
 const REST: u32 = 500;
-/// Where nodes fill and empty within a second, no policy acts on it.
+/// First time between two readings of a process (our choice). No policy acts on faster changes.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The readings of a process become rarer, each interval twice the one before, up to this. Most
-/// memory stays where it was put at the start.
+/// Longest time between two readings (our choice). Each interval is twice the one before, because
+/// most memory stays on its first node.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// Part of a process's memory that has come or gone since the last reading, from which the reading
-/// says nothing any more. A program that has just begun is read before it has touched its data.
+/// Change of a process's resident memory, as a share, after which a reading is due at once (our
+/// choice). A new program is first read before it has touched its data.
 const CHANGED: f64 = 0.25;
 
-/// When to read again, and what was found.
+/// Schedule and results of the readings of a process's `numa_maps`.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
     next: Option<Instant>,
-    /// Before this the time that the last reading took allows no other.
+    /// Earliest time of the next reading by [`REST`].
     rests_until: Option<Instant>,
     interval: Option<Duration>,
-    /// What was resident at the last reading.
+    /// Resident memory at the last reading.
     resident: Bytes,
     policies: Policies,
-    /// Before this no other part of `numa_maps` is read for the policies.
+    /// Earliest time of the next reading of a part for the policies.
     policies_rest_until: Option<Instant>,
-    /// Parts whose policy was read and is a usual one; `None` = all.
+    /// Address ranges with a known policy that the program did not choose; `None`: all memory.
     policy_read: Option<Vec<AddressRange>>,
 }
 
 impl Maps {
-    /// Whether some of its memory has a policy of its own.
+    /// Whether some memory has a policy that the program chose.
     pub(super) fn has_own_policy(&self) -> bool {
         self.policies.has_own()
     }
 
-    /// Parts of its memory whose policy was read and is a usual one; `None` = all of it.
+    /// Address ranges with a known policy that the program did not choose; `None`: all memory.
     pub(super) fn policy_read(&self) -> Option<&Vec<AddressRange>> {
         self.policy_read.as_ref()
     }
 
-    /// Memory by node; `None` where the last answer still has to do, and where the file may not be
-    /// read. `threads` are the `sched` files of the process's threads.
+    /// Memory by node; `None` if no reading is due or the file may not be read. `threads`: `sched`
+    /// files of the process's threads.
     pub(super) fn read(
         &mut self,
         path: &Path,
@@ -90,8 +90,7 @@ impl Maps {
             self.rest(begin);
             return Ok(memory);
         }
-        // Another user's process: its maps may not be read, its threads may be watched all the
-        // same.
+        // The maps of another user's process may not be read, though its threads may be observed.
         let totals = allowed(totals(path))?;
         self.rest(begin);
         let Some(totals) = totals else {
@@ -139,7 +138,7 @@ impl Maps {
         }
     }
 
-    /// Whether it is time to read: regularly, and at once where the process has changed.
+    /// Whether a reading is due: after the interval, or at once after a large change of memory.
     fn is_due(&self, now: Instant, resident: Bytes) -> bool {
         let change = resident.0.abs_diff(self.resident.0) as f64;
         let has_changed = change > CHANGED * resident.0 as f64;
@@ -147,7 +146,7 @@ impl Maps {
         may_read && (has_changed || self.next.is_none_or(|next| now >= next))
     }
 
-    /// After a reading that began at `begin`.
+    /// Sets the earliest time of the next reading, after one that began at `begin`.
     fn rest(&mut self, begin: Instant) {
         let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
         let rest = begin + begin.elapsed() * REST;
@@ -157,7 +156,7 @@ impl Maps {
     }
 }
 
-/// `None` for what may not be read.
+/// Turns a missing right into `None`.
 fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
     match read {
         Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => Ok(None),
@@ -165,8 +164,7 @@ fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
     }
 }
 
-/// The mappings of a process, but those that the kernel makes in each; `None` where they may not be
-/// read.
+/// The mappings of a process, without the kernel's own; `None` if they may not be read.
 fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
     let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
     let mut mappings = Vec::new();
@@ -177,18 +175,18 @@ fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
     Ok(Some(mappings))
 }
 
-/// What the lines of a `numa_maps` come to.
+/// Results of a complete reading of `numa_maps`.
 #[derive(Debug, Default)]
 struct Whole {
     totals: Totals,
-    /// Mappings with a usual policy.
+    /// Mappings with a policy that the program did not choose.
     usual: Vec<AddressRange>,
-    /// Whether copies of files that stay on their nodes are among the others.
+    /// Whether there are copies of files by `run --replicate`, which stay on their nodes.
     has_copies: bool,
 }
 
-/// Reads a `numa_maps`; `None` where there are no lines. The `maps` beside it is read along. It
-/// tells where a mapping ends, and a container's shared memory from a program.
+/// Reads a `numa_maps` and the `maps` beside it; `None` if there are no lines. `maps` gives the
+/// ends of mappings, and distinguishes a container's shared memory from a program.
 fn totals(path: &Path) -> Result<Option<Whole>, LinuxError> {
     let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
     let mut whole = None::<Whole>;
@@ -208,10 +206,10 @@ fn totals(path: &Path) -> Result<Option<Whole>, LinuxError> {
     Ok(whole)
 }
 
-/// How a process's mappings are mapped, asked for in ascending order. The two files are read one
-/// line after the other, so no list of mappings is kept.
+/// Reader of the modes of a process's mappings, for ascending addresses. Both files are read in
+/// parallel, line by line, so no list of mappings is kept.
 struct Modes {
-    /// `None` where it is not there, or may not be read.
+    /// Lines of `maps`; `None` if it does not exist or may not be read.
     lines: Option<Lines>,
     last: Option<(AddressRange, Mode)>,
 }
@@ -221,7 +219,7 @@ impl Modes {
         Ok(Self { lines: allowed(Lines::open(maps))?.flatten(), last: None })
     }
 
-    /// Range and mode of the mapping that begins at an address; `None` where `maps` has none there.
+    /// Range and mode of the mapping that begins at an address; `None` if `maps` has none there.
     fn of(&mut self, start: u64) -> Result<Option<(AddressRange, Mode)>, LinuxError> {
         let Some(lines) = &mut self.lines else { return Ok(None) };
         while self.last.is_none_or(|(range, _)| range.start < start) {
@@ -232,7 +230,7 @@ impl Modes {
     }
 }
 
-/// The resident memory, split as the threads' hint faults are; `None` where there are none.
+/// The resident memory by node, in proportion to the threads' hint faults; `None` without faults.
 fn by_faults(
     threads: impl Iterator<Item = PathBuf>,
     topology: &Topology,
@@ -250,7 +248,7 @@ fn by_faults(
     Ok(in_proportion(resident, &faults))
 }
 
-/// Memory, split as these counts are; `None` where all of them are 0.
+/// Memory in proportion to these counts; `None` if all of them are 0.
 fn in_proportion(memory: Bytes, counts: &[u64]) -> Option<Vec<Bytes>> {
     let all: u128 = counts.iter().map(|&count| u128::from(count)).sum();
     let part = |&count: &u64| {

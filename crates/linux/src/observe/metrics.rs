@@ -4,9 +4,8 @@ use super::sensors::{Rung, Settings};
 use crate::perf::generation::{Available, Metric};
 use crate::perf::pmu::Event;
 
-/// What is counted unless asked otherwise, beside the traffic matrix: what makes it cost, and
-/// writes. Counters are few: each further event makes all others be counted for a smaller share of
-/// the time.
+/// Default metrics beside the traffic matrix: causes of its cost, and writes. Counters are few, and
+/// each further event shortens the time for which all others are counted.
 const DEFAULT_METRICS: [Metric; 5] = [
     Metric::DramLatencyCycles,
     Metric::DramRequests,
@@ -15,7 +14,7 @@ const DEFAULT_METRICS: [Metric; 5] = [
     Metric::RefillsModified,
 ];
 
-/// The events of the default set or of the one that was asked for, as far as there are.
+/// The available events of the default set or of the requested one.
 pub(super) fn chosen(available: &Available, settings: &Settings) -> Vec<(Metric, Event)> {
     let is_chosen = |metric: Metric| match &settings.metrics {
         _ if !settings.counts() => false,
@@ -34,8 +33,7 @@ fn is_default(metric: Metric, available: &Available) -> bool {
     }
 }
 
-/// How many of the counters sampling takes: none where it has a unit of its own, as AMD's and
-/// Arm's.
+/// Number of counters that sampling uses: 0 if it has a unit of its own, as on AMD and Arm.
 pub(super) fn counters_of_sampling(available: &Available, settings: &Settings) -> usize {
     if !settings.samples() || settings.rung == Some(Rung::Faults) {
         return 0;

@@ -6,20 +6,20 @@
 use crate::parse::fields;
 use crate::root::{self, Root};
 
-/// Whether the kernel has something, and how it is set.
+/// Whether the kernel has a feature, and its setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// It is there and works.
+    /// The feature is on.
     On,
-    /// It is there and switched off, or not set up.
+    /// The kernel has it, and it is off or not set up.
     Off,
-    /// This kernel is built without it.
+    /// The kernel is built without it.
     Absent,
-    /// The folder that would tell cannot be read.
+    /// The folder of its settings cannot be read.
     Unknown,
 }
 
-/// What is looked for. The comments name the first upstream kernel with it.
+/// A feature of the kernel. The comments name the first upstream kernel with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
     /// Balancing by hint faults, `kernel.numa_balancing` 1 (3.8).
@@ -32,7 +32,7 @@ pub enum Feature {
     CacheAware,
     /// `MPOL_WEIGHTED_INTERLEAVE` (6.9).
     WeightedInterleave,
-    /// Its weights follow the firmware's bandwidths (6.16).
+    /// Weights of interleaving from the firmware's bandwidths (6.16).
     AutomaticWeights,
     /// DAMON, steered from sysfs (5.18).
     Damon,
@@ -40,12 +40,12 @@ pub enum Feature {
     HotPages,
     /// Bandwidth of processes by resctrl (4.12).
     Bandwidth,
-    /// Its counters are assigned, so that none is taken away unseen (6.18).
+    /// Assignable counters of resctrl, which are not silently taken away (6.18).
     AssignedBandwidth,
 }
 
 impl Feature {
-    /// All of them, in the order in which they are told.
+    /// All features in the order of display.
     pub const ALL: [Self; 10] = [
         Self::Balancing,
         Self::Promotion,
@@ -63,7 +63,7 @@ impl Feature {
 const WEIGHTS: &str = "kernel/mm/mempolicy/weighted_interleave";
 const MONITORING: &str = "fs/resctrl/info/L3_MON";
 
-/// How this kernel has it.
+/// State of a feature in this kernel.
 #[must_use]
 pub fn offer(root: &Root, feature: Feature) -> Offer {
     let here = |path: &str| root.in_sys(path).exists();
@@ -75,7 +75,7 @@ pub fn offer(root: &Root, feature: Feature) -> Offer {
     match feature {
         Feature::Balancing => balancing(root, 1, true),
         Feature::Promotion => {
-            // Kernels without it refuse the value 2; the limit of its rate came with it.
+            // Kernels without it refuse the value 2 and do not have the limit of its rate.
             let limit = "sys/kernel/numa_balancing_promote_rate_limit_MBps";
             balancing(root, 2, root.in_proc(limit).exists())
         }
@@ -89,7 +89,7 @@ pub fn offer(root: &Root, feature: Feature) -> Offer {
             is(here("kernel/mm/damon/admin"), number)
         }
         Feature::HotPages => in_debugfs(root, "", "pghot"),
-        // The mount point is there wherever kernel and processor can do anything of the kind.
+        // The mount point exists if kernel and processor have any resctrl function.
         Feature::Bandwidth if !here("fs/resctrl/info") => is(here("fs/resctrl"), false),
         Feature::Bandwidth => is(text(root, &format!("{MONITORING}/mon_features")).is_some(), true),
         Feature::AssignedBandwidth => {

@@ -18,17 +18,17 @@ use super::tasks::Births;
 use super::uncore::Uncore;
 use crate::LinuxError;
 
-/// How counting was stopped.
+/// The way in which counting is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Paused {
     /// The events are closed.
     Closed,
-    /// They are stopped.
+    /// The events are stopped.
     Stopped,
 }
 
-/// Above this number of descriptors counters are stopped and not closed. The manager needs one call
-/// to open each again (our choice; that cost was not measured by itself).
+/// Number of descriptors above which counters are stopped and not closed, because opening each
+/// again takes a call (our choice; the cost is not measured).
 const MAX_REOPENED: usize = 2048;
 
 impl Paused {
@@ -39,14 +39,14 @@ impl Paused {
 }
 
 impl Sensors {
-    /// Whether there is something that a rest would spare the program. Faults are so few that it
-    /// would gain nothing, and what is not sampled is not seen again for long.
+    /// Whether a pause would lower the cost for the program. Fault samples are so few that a pause
+    /// gains nothing, and a fault missed in it does not come again soon.
     pub(super) fn can_pause(&self) -> bool {
         let sampled = self.sampler.as_ref().map(|sampler| sampler.kind);
         sampled != Some(Kind::Faults) && (self.counters.is_some() || sampled.is_some())
     }
 
-    /// Ends all that is counted of the program, and sampled, until [`Sensors::resume`].
+    /// Stops counting and sampling of the program until [`Sensors::resume`].
     ///
     /// # Errors
     /// As ioctl(2).
@@ -54,7 +54,7 @@ impl Sensors {
         let counters = self.counters.as_ref().map_or(0, TreeCounters::descriptors);
         let way = if self.everybody { Paused::Stopped } else { Paused::of(counters) };
         self.tasks.pause().map_err(|source| failed(true, source))?;
-        // Not before: what was not closed is not to be opened again.
+        // Set only now: on an error above no event is to be opened again.
         self.paused = Some(way);
         self.sampler.iter_mut().for_each(Sampler::close);
         match way {
@@ -66,8 +66,7 @@ impl Sensors {
         }
     }
 
-    /// Closes everything for good, also sensors that only spare time. A later look opens sensors
-    /// anew.
+    /// Closes all sensors for good.
     pub(super) fn let_go(&mut self) {
         self.tasks.let_go();
         self.counters = None;
@@ -76,10 +75,10 @@ impl Sensors {
         self.events.clear();
     }
 
-    /// Lets it go on. What was closed counts from nothing.
+    /// Resumes counting and sampling. Closed events count from zero.
     ///
     /// # Errors
-    /// An event is refused that was not before.
+    /// The kernel refuses an event that it did not refuse before.
     pub(super) fn resume(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         self.tasks.resume().map_err(|source| failed(false, source))?;
         let Some(way) = self.paused.take() else { return Ok(()) };
@@ -95,8 +94,8 @@ impl Sensors {
         self.sampler.iter_mut().try_for_each(|sampler| sampler.reopen(&subject, topology))
     }
 
-    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause what counts
-    /// is opened when it is over.
+    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause, counters are
+    /// opened at its end.
     pub(super) fn watch_everybody(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         if let Some(sampler) = &mut self.sampler {
             sampler.move_rings(&Subject::everybody(), topology)?;
@@ -128,8 +127,8 @@ impl Sensors {
         Ok(true)
     }
 
-    /// The tasks that events are opened on from now on. A thread that is opened later may start
-    /// another between this and the opening. That other is missed until events are opened again.
+    /// The present tasks to open events on. A thread that one of them starts before the opening is
+    /// missed until events are opened again.
     fn subject(&mut self) -> Result<Subject, LinuxError> {
         if self.everybody {
             return Ok(Subject::everybody());

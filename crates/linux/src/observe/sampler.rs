@@ -25,63 +25,63 @@ use crate::perf::sample::{Layout, Sample};
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
 
-/// Samples kept of one interval; further ones are counted as lost.
+/// Most samples of one interval (our choice). Further ones count as lost.
 pub const MAX_SAMPLES: usize = 1 << 20;
-/// Pages remembered to tell a first touch from a later fault.
+/// Most pages kept to distinguish a first touch from a later fault (our choice).
 const MAX_KNOWN_PAGES: usize = 1 << 20;
 
-/// What samples are taken of.
+/// Kind of the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Loads and stores, by the hardware.
+    /// Loads and stores, sampled by the hardware.
     Accesses,
-    /// Minor page faults, by the kernel.
+    /// Minor page faults, sampled by the kernel.
     Faults,
 }
 
-/// What one drain of all rings brought beside samples.
+/// Task records since the last call of [`Sampler::take`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskNews {
-    /// Processes that were born: parent, child.
+    /// New processes: `(parent, child)`.
     pub born: Vec<(Pid, Pid)>,
-    /// Processes and threads that were born.
+    /// Number of new processes and threads.
     pub births: u64,
     /// New names of threads.
     pub names: Vec<(Tid, String)>,
-    /// Records that could not be understood.
+    /// Number of malformed records.
     pub bad_records: u64,
-    /// The first of their reasons.
+    /// The error of the first malformed record.
     pub first_problem: Option<RecordError>,
 }
 
-/// How often addresses are sampled.
+/// Rate of address sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rate {
-    /// Not at all.
+    /// No samples.
     Off,
     /// A sixteenth of the full rate.
     Idle,
     /// A fourth of the full rate.
     Cheap,
-    /// As often as the period says.
+    /// One sample per period.
     Full,
 }
 
-/// Each level samples a fourth as often as the one before (Carrefour's two rates are 65,000 and
-/// 260,000 cycles apart). The last is for programs that would give too many samples.
+/// Ratio of the periods of two neighbouring levels, as of Carrefour's two rates: one sample per
+/// 65,000 and per 260,000 cycles.
 pub const LEVEL_STEP: u64 = 4;
 
 /// The open rings.
 pub struct Sampler {
-    /// What is sampled.
+    /// Kind of the samples.
     pub kind: Kind,
     rings: Vec<CpuRing>,
-    /// Of [`Plan::buffer`], at the present level: one for each CPU, or none.
+    /// Buffers of [`Plan::buffer`] at the present level: one for each CPU, or none.
     buffers: Vec<Buffer>,
-    /// The event of the buffers at the full rate, where it could be opened.
+    /// The event of the buffers at the full rate; `None` if the kernel refused it.
     buffered: Option<Event>,
     layout: Layout,
-    /// What is sampled, at the full rate, as the kernel accepted it.
+    /// Sampling events at the full rate, as the kernel accepted them.
     sampled: Vec<Event>,
     levels: usize,
     translation: Translation,
@@ -89,34 +89,35 @@ pub struct Sampler {
     samples: Samples,
     news: TaskNews,
     known: HashSet<(u32, u64)>,
-    /// `None` = nothing is sampled.
+    /// Present level of sampling; `None`: no samples.
     level: Option<usize>,
-    /// Levels that the rates were lowered by, because there were too many samples.
+    /// Number of levels by which the rates were lowered because of too many samples.
     lowered: usize,
-    /// CPU time in which rings were read.
+    /// CPU time spent on reading rings.
     reading: Duration,
     paused: bool,
-    /// Faults on pages not seen before, since the sampler was opened.
+    /// Number of sampled faults on pages without an earlier sample, since the sampler was opened.
     pub first_touches: u64,
 }
 
-/// What to sample and how often.
+/// Events to sample and their periods.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The events with addresses in their samples; without such events, minor faults are sampled.
     pub events: Vec<Event>,
-    /// An event that writes its samples into a buffer; loads and stores.
+    /// An event for loads and stores that writes its samples into a buffer (Arm's SPE).
     pub buffer: Option<Event>,
     /// Whether the events sample stores beside loads.
     pub stores: bool,
     /// Events per sample.
     pub period: u64,
-    /// How many levels of sampling there are, the first at `period`; at least one.
+    /// Number of levels of sampling, at least 1. The first has `period`.
     pub levels: usize,
 }
 
 impl Sampler {
-    /// Opens a ring on every CPU and the events of `plan`; says which of them could not be opened.
+    /// Opens a ring on every CPU and the events of `plan`. Returns sentences about refused events
+    /// too.
     ///
     /// # Errors
     /// Not even the software event that owns the rings can be opened or mapped.
@@ -187,7 +188,7 @@ impl Sampler {
         Ok((sampler, problems))
     }
 
-    /// All CPUs or none.
+    /// Opens an event on all CPUs or on none.
     fn add(
         &mut self,
         event: &Event,
@@ -204,8 +205,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// A buffer on all CPUs or on none. If all tasks are watched there is none, because no packet
-    /// names the task.
+    /// Opens a buffer on all CPUs or on none. With events of all tasks there is none, because
+    /// packets do not name the task.
     fn add_buffers(
         &mut self,
         event: &Event,
@@ -221,16 +222,16 @@ impl Sampler {
         Ok(())
     }
 
-    /// Whether samples can be told apart only where events are opened on tasks.
+    /// Whether events must be opened on tasks, because samples do not name them.
     #[must_use]
     pub fn needs_tasks(&self) -> bool {
         self.buffered.is_some()
     }
 
-    /// Samples `subject` at this rate from now on. What is refused leaves nothing sampled.
+    /// Samples `subject` at this rate from now on.
     ///
     /// # Errors
-    /// What the kernel says about the first event that it refuses.
+    /// The kernel's error about the first refused event. Nothing is sampled then.
     pub fn set_rate(
         &mut self,
         rate: Rate,
@@ -244,7 +245,7 @@ impl Sampler {
         }
     }
 
-    /// Whether samples come at this rate, or will when a pause is over.
+    /// Whether this is the present rate, or the one after a pause.
     #[must_use]
     pub fn is_at(&self, rate: Rate) -> bool {
         self.level == self.level_of(rate)
@@ -260,7 +261,7 @@ impl Sampler {
         Some((self.lowered + level).min(self.levels - 1))
     }
 
-    /// Closes the events that sample. The rings stay, and the task records that go there.
+    /// Closes the sampling events. The rings with their task records stay.
     pub fn close(&mut self) {
         self.paused = true;
         self.rings.iter_mut().for_each(|ring| ring.events.clear());
@@ -268,11 +269,11 @@ impl Sampler {
         self.buffers.clear();
     }
 
-    /// Takes the task records of `subject` from now on. Nothing is sampled until
+    /// Opens new rings for the task records of `subject`. Nothing is sampled until
     /// [`Sampler::reopen`].
     ///
     /// # Errors
-    /// Not even the software event that owns the rings can be opened or mapped: the old ones stay.
+    /// Not even the software event that owns the rings can be opened or mapped. The old rings stay.
     pub fn move_rings(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
         let owner = owner(self.layout.sample_type);
         let open = |cpu| open_ring(&owner, subject, topology.kernel_cpu(cpu));
@@ -283,11 +284,10 @@ impl Sampler {
         Ok(())
     }
 
-    /// Samples `subject` alone, at the rate of now. What is refused leaves nothing
-    /// sampled.
+    /// Opens the sampling events on `subject`, at the present rate.
     ///
     /// # Errors
-    /// What the kernel says about the first event that it refuses.
+    /// The kernel's error about the first refused event. Nothing is sampled then.
     pub fn reopen(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
         self.close();
         self.paused = false;
@@ -308,37 +308,37 @@ impl Sampler {
         opened
     }
 
-    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on. Returns whether there
-    /// was one left.
+    /// Lowers all rates by a level from the next [`Sampler::set_rate`] on. Returns false if there
+    /// is no lower one.
     pub fn lower(&mut self) -> bool {
         let may = self.lowered + 1 < self.levels;
         self.lowered += usize::from(may);
         may
     }
 
-    /// Raises all rates by a level from the next [`Sampler::set_rate`] on. Returns whether they had
-    /// been lowered.
+    /// Raises all rates by a level from the next [`Sampler::set_rate`] on. Returns false if they
+    /// were not lowered.
     pub fn raise(&mut self) -> bool {
         let may = self.lowered > 0;
         self.lowered -= usize::from(may);
         may
     }
 
-    /// Whether samples tell where their data lies.
+    /// Whether samples have physical addresses, which give the node of their data.
     #[must_use]
     pub fn has_physical_addresses(&self) -> bool {
-        // The unit was told to write them, or it would not have been opened.
+        // The buffer's event is only opened with physical addresses.
         self.buffered.is_some() || self.layout.sample_type & sample_type::PHYS_ADDR != 0
     }
 
-    /// Descriptors that become readable when a ring is half full, and once when the task that owns
-    /// it ends. [`Sampler::drain`] turns to another owner then.
+    /// Descriptors that become readable when a ring is half full, and once when the task of its
+    /// owner ends. [`Sampler::drain`] then switches to another owner.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let rings = self.rings.iter().flat_map(|ring| ring.owners.get(ring.waker)).map(AsFd::as_fd);
         rings.chain(self.buffers.iter().filter_map(Buffer::descriptor))
     }
 
-    /// Passes over owners whose tasks have ended.
+    /// Sets each ring's waker to the first owner with a living task.
     fn find_wakers(&mut self) {
         loop {
             let rings = self.rings.iter_mut().map(|ring| (&ring.owners, &mut ring.waker));
@@ -347,7 +347,7 @@ impl Sampler {
                 rings.chain(buffers).filter(|(owners, waker)| **waker < owners.len()).collect();
             let fds: Vec<_> =
                 wakers.iter().map(|(owners, waker)| owners[**waker].as_fd()).collect();
-            // Where poll(2) is refused, the wait is refused too, and says so.
+            // If poll(2) fails here, the caller's wait fails too, and reports it.
             let Ok(ended) = signal::hung_up(&fds) else { return };
             if !ended.contains(&true) {
                 return;
@@ -358,10 +358,10 @@ impl Sampler {
         }
     }
 
-    /// Takes everything out of the rings.
+    /// Reads all rings and buffers until they are empty.
     pub fn drain(&mut self) {
         let began = own_cpu_time_ns();
-        // Before the rings are read: this poll(2) takes the word that a ring is half full.
+        // It comes before the rings are read, because its poll(2) clears their readiness.
         self.find_wakers();
         let mut stream = std::mem::take(&mut self.stream);
         for index in 0..self.rings.len() {
@@ -382,7 +382,7 @@ impl Sampler {
         }
     }
 
-    /// CPU time in which rings were read after the last call.
+    /// CPU time spent on reading rings since the last call.
     pub fn take_reading(&mut self) -> Duration {
         std::mem::take(&mut self.reading)
     }
@@ -412,7 +412,7 @@ impl Sampler {
     }
 
     fn keep(&mut self, sample: &Sample, mode: Mode) {
-        // The kernel's own accesses are not the program's; its faults on user memory are.
+        // Accesses of the kernel are not the program's, but its faults on user memory are.
         if self.kind == Kind::Accesses && mode == Mode::Kernel {
             return;
         }
@@ -435,7 +435,7 @@ impl Sampler {
         self.known.insert(page)
     }
 
-    /// The samples and task records since the last call.
+    /// Takes the samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
         if self.kind == Kind::Accesses && self.samples.list.is_empty() && !self.paused {
             self.revive();
@@ -445,9 +445,8 @@ impl Sampler {
         (std::mem::replace(&mut self.samples, next), std::mem::take(&mut self.news))
     }
 
-    /// The kernel gives up a pinned event that found no counter once, because other pinned events
-    /// came before. It counts again when it is enabled anew. For a running event that changes
-    /// nothing.
+    /// Enables all sampling events again. The kernel disables a pinned event that once finds no
+    /// counter because of other pinned events. For a running event the call has no effect.
     fn revive(&self) {
         for event in self.rings.iter().flat_map(|ring| &ring.events) {
             let _ = event.enable();

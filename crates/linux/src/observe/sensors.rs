@@ -23,7 +23,7 @@ use crate::root::Root;
 use crate::topology::Discovered;
 use crate::{LinuxError, probe};
 
-/// A rung of the sensing ladder, to be forced.
+/// A level of sensing that the user can force, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rung {
     /// Counters and address samples.
@@ -32,23 +32,23 @@ pub enum Rung {
     Counters,
     /// Page faults only, as on a machine without a PMU.
     Faults,
-    /// Only what `/proc` says.
+    /// Only `/proc`.
     Statistics,
 }
 
-/// What is to be sensed.
+/// Settings of the sensors.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// Events per address sample; `None` = what the processor's table says.
+    /// Events per address sample; `None`: the value of the processor's table.
     pub period: Option<u64>,
-    /// Count these instead of the default set.
+    /// Metrics to count; `None`: the default set.
     pub metrics: Option<Vec<Metric>>,
-    /// Count these of every single thread, beside instructions and cycles.
+    /// Metrics to count for each thread, beside instructions and cycles.
     pub threads: Vec<Metric>,
-    /// Use this rung and no other; `None` = the best there is.
+    /// The only rung to use; `None`: the best available.
     pub rung: Option<Rung>,
-    /// For a manager: sampling can be slowed and stopped. What is counted of the whole tree is a
-    /// single process's only while there is no other.
+    /// Whether the sensors are for a manager: sampling can be slowed and stopped. Counts of the
+    /// tree belong to its process only while there is no other.
     pub managing: bool,
 }
 
@@ -62,7 +62,8 @@ impl Settings {
     }
 }
 
-/// Full, cheap and idle; a program for which the full rate is too much does with the last two.
+/// Number of levels for a manager: full, cheap and idle. A program with too many samples at the
+/// full rate uses the last two.
 const MANAGED_LEVELS: usize = 3;
 
 /// The open sensors.
@@ -73,16 +74,16 @@ pub(super) struct Sensors {
     pub(super) uncore: Uncore,
     pub(super) generation: String,
     pub(super) notes: Vec<String>,
-    /// Events watch whatever runs, not only the program.
+    /// Whether events are those of all tasks on the machine, not only of the program.
     pub(super) everybody: bool,
-    /// What the program pays for threads and processes that it starts.
+    /// Cost of the events that new tasks inherit.
     pub(super) inherited: Inherited,
     /// As [`Settings::managing`].
     pub(super) managing: bool,
-    /// What is counted of the whole tree, and how much of it at a time.
+    /// Events to count for the whole tree; `room` is the number of counters for them.
     pub(super) events: Vec<(Metric, Event)>,
     pub(super) room: usize,
-    /// Whether it is counted at all.
+    /// Whether events are counted at all.
     pub(super) counts: bool,
     pub(super) paused: Option<Paused>,
 }
@@ -97,7 +98,7 @@ struct Opening<'a> {
     room: usize,
 }
 
-/// What was opened on a subject.
+/// Sensors opened on a subject.
 struct Opened {
     subject: Subject,
     counters: Option<TreeCounters>,
@@ -105,51 +106,51 @@ struct Opened {
     notes: Vec<String>,
 }
 
-/// How often sensors are opened on a tree that has a new thread each time. Each opening takes a few
-/// milliseconds, in which most programs start no process. So a storm of births hides little.
+/// Most openings of the sensors on a tree that has a new thread each time (our choice). An opening
+/// takes a few milliseconds, in which most programs start no process.
 const MOST_OPENINGS: u32 = 5;
 
 /// The processes for which sensors are opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whom {
-    /// The tree of a process that is there.
+pub(super) enum Scope {
+    /// The tree of an existing process.
     Tree(Pid, Start),
-    /// Trees that come and go: events are those of the whole machine.
+    /// Trees that come and go, with events of all tasks on the machine.
     Many,
 }
 
-/// Opens what can be opened.
+/// Opens all available sensors.
 ///
 /// # Errors
-/// The process is not there, or `/proc` cannot be read. Missing sensors are no error.
+/// The process does not exist, or `/proc` cannot be read. Missing sensors are no error.
 pub(super) fn open(
     root: &Root,
     machine: &Discovered,
-    whom: Whom,
+    scope: Scope,
     settings: &Settings,
 ) -> Result<Sensors, LinuxError> {
     let available = available(root, machine)?;
     let topology = &machine.topology;
     let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
     let mut notes = Vec::new();
-    // Before any process is looked for. While no event of a task is open, the kernel's first one
-    // waits for tens of milliseconds (`account_event`, kernel/events/core.c).
+    // This comes before the search for processes. The kernel's first event of a task takes tens of
+    // milliseconds to open (`account_event`, kernel/events/core.c).
     let plan = settings.counts().then(|| thread_plan(root, &available, settings, room, &mut notes));
-    let mut tasks = match whom {
-        Whom::Tree(first, _) => Tasks::new(root.clone(), first, plan),
-        Whom::Many => Tasks::of_nobody(root.clone(), plan),
+    let mut tasks = match scope {
+        Scope::Tree(first, _) => Tasks::new(root.clone(), first, plan),
+        Scope::Many => Tasks::of_nobody(root.clone(), plan),
     };
     let events = chosen(&available, settings);
-    // The clock, and the owner of the ring.
+    // Two more events: the clock, and the owner of the ring.
     let sampled = available.sample.len() + usize::from(available.buffer.is_some());
     let each_cpu = events.len() + sampled + 2;
     let inherited = Inherited::of(each_cpu * topology.cpu_count());
     let opening = Opening { root, machine, settings, available, events, room };
-    let opened = match whom {
-        Whom::Tree(first, start) => {
+    let opened = match scope {
+        Scope::Tree(first, start) => {
             opening.settle(start, each_cpu, || threads(&mut tasks, first))?
         }
-        Whom::Many => opening.open_on(Subject::everybody())?,
+        Scope::Many => opening.open_on(Subject::everybody())?,
     };
     notes.extend(opened.notes);
     if topology.node_count() == 1 {
@@ -187,7 +188,7 @@ fn available(root: &Root, machine: &Discovered) -> Result<Available, LinuxError>
     Ok(Generation::choose(&pmus, &machine.identity).resolve(&pmus, &nodes))
 }
 
-/// Whether addresses of whatever runs can be sampled here, and not only those of page faults.
+/// Whether accesses of all tasks can be sampled on this machine, not only page faults.
 #[must_use]
 pub fn samples_accesses(root: &Root, machine: &Discovered) -> bool {
     available(root, machine).is_ok_and(|available| {
@@ -209,8 +210,8 @@ fn threads(tasks: &mut Tasks, first: Pid) -> Result<Vec<u32>, LinuxError> {
     Ok(threads)
 }
 
-/// The events to count on every thread, as far as this processor has them and the kernel opens them
-/// for us. The others are named with the causes that a user can remove.
+/// The events to count on every thread that the processor has and the kernel opens. Adds notes
+/// about the others, with causes that a user can remove.
 fn thread_plan(
     root: &Root,
     available: &Available,
@@ -228,7 +229,7 @@ fn thread_plan(
             None => missing.push((wanted, None)),
         }
     }
-    // Without any counter the same is said of all of them.
+    // Without any counter, another note covers all of them.
     if !missing.is_empty() && !events.is_empty() {
         let names: Vec<String> = missing.iter().map(|(metric, _)| metric.name()).collect();
         let refused = missing.iter().find_map(|(_, errno)| *errno);
@@ -241,7 +242,8 @@ fn thread_plan(
     ThreadPlan::new(&events, room)
 }
 
-/// The program's own tasks, unless that were too many events for them and everybody may be watched.
+/// The tasks to open events on: the program's, or all tasks if the program would have too many
+/// events and all tasks may be counted.
 fn subject(
     threads: &[u32],
     start: Start,
@@ -249,7 +251,7 @@ fn subject(
     events: usize,
     notes: &mut Vec<String>,
 ) -> Subject {
-    // Instructions and cycles of each thread.
+    // Each thread has events for instructions and cycles.
     const OWN_EVENTS: usize = 2;
     let tasks = Subject::tasks(threads, start);
     let cpus = machine.topology.cpu_count();
@@ -264,10 +266,10 @@ fn subject(
 }
 
 impl Opening<'_> {
-    /// Opens everything on the threads that `list` finds and on what they start.
+    /// Opens all sensors on the threads that `list` finds; their descendants inherit the events.
     ///
-    /// A thread that is born between the listing of a running tree and the opening has no events.
-    /// Nor has what it starts: all is opened anew then.
+    /// A thread that starts between the listing of a running tree and the opening has no events,
+    /// nor have its descendants. All sensors are then opened again.
     fn settle(
         &self,
         start: Start,
@@ -281,7 +283,7 @@ impl Opening<'_> {
             let subject = subject(&listed, start, self.machine, each_cpu, &mut notes);
             let mut opened = self.open_on(subject)?;
             opened.notes.splice(0..0, notes);
-            // Before `execve` a task starts no other.
+            // A task starts no other before `execve`.
             let is_last = start == Start::OnExec || openings == MOST_OPENINGS;
             if is_last || opened.subject.is_everybody() {
                 return Ok(opened);
@@ -342,7 +344,7 @@ impl Opening<'_> {
         let faults_only = self.settings.rung == Some(Rung::Faults);
         let mut events = if faults_only { Vec::new() } else { self.available.sample.clone() };
         for event in &mut events {
-            // In turns with the groups of counters it would sample now and then only.
+            // Without pinning, it would take turns with the groups of counters and sample rarely.
             event.attr.flags |= if self.available.is_of_core(event) { flag::PINNED } else { 0 };
         }
         let buffer = self.available.buffer.clone().filter(|_| !faults_only);
@@ -378,7 +380,7 @@ impl Opening<'_> {
                 }
                 Ok(Some(sampler))
             }
-            // Without counters the same was said already.
+            // Without counters, another note already has this cause.
             Err(problem) => {
                 if counters.is_some() || faults_only {
                     notes.push(format!("no samples: {problem}"));

@@ -9,19 +9,20 @@ use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps;
 
-/// The next reading waits this many times as long as the last one took: two thousandths of the
-/// time. One takes 0.1 ms for some hundred mappings (inferred from `numa_maps`, which also walks
-/// the pages).
+/// The next reading waits this many times the duration of the last one, so that readings take at
+/// most 0.2 % of the time (our choice). One takes 0.1 ms for some hundred mappings (inferred from
+/// `numa_maps`, which also walks the pages).
 const REST: u32 = 500;
-/// Programs map what they share when they start, but one after the other.
+/// First time between two readings of a process (our choice). Programs map shared memory in their
+/// first moments, piece by piece.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// The readings of a process become rarer, each interval twice the one before, up to this.
+/// Longest time between two readings (our choice). Each interval is twice the one before.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// Shared mappings of a process that are followed at most: 2.5 MB.
+/// Most shared mappings of a process that are followed: 2.5 MB.
 const MAX_MAPPINGS: usize = 1 << 16;
 
-/// When to read again.
+/// Schedule of the readings of a process's shared mappings.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     next: Option<Instant>,
@@ -29,8 +30,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// The mappings; `None` where the last answer still has to do. What may not be read is taken to
-    /// be mapped by no other process.
+    /// The shared mappings; `None` if no reading is due. A file that may not be read gives none.
     pub(super) fn read(&mut self, path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
         let begin = Instant::now();
         if self.next.is_some_and(|next| begin < next) {
@@ -47,8 +47,8 @@ impl Shared {
     }
 }
 
-/// What `maps` tells, adjacent parts of one object as one; `None` where the process is gone. Beyond
-/// [`MAX_MAPPINGS`] the rest is left out: the kernel then moves no page of it that others map.
+/// The shared mappings in `maps`, adjacent parts of one object merged; `None` if the process has
+/// ended. Beyond [`MAX_MAPPINGS`] the rest is left out, so that its shared pages are not moved.
 fn mappings(path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
     let Some(mut lines) = Lines::open(path)? else { return Ok(None) };
     let mut found: Vec<SharedMapping> = Vec::new();
@@ -65,7 +65,7 @@ fn mappings(path: &Path) -> Result<Option<Vec<SharedMapping>>, LinuxError> {
     Ok(Some(found))
 }
 
-/// Whether `next` maps the part of the same object behind `last`, at the address behind it.
+/// Whether `next` maps the part of the same object after `last`, at the address after it.
 fn continues(last: &SharedMapping, next: &SharedMapping) -> bool {
     last.object == next.object
         && last.end == next.start

@@ -7,21 +7,20 @@ use crate::perf::group::OpenGroup;
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// Every thread gets its own copy of every inherited event at birth and gives it back at its end. A
-/// copy is about 1.2 KiB of kernel memory (`struct perf_event`, `inherit_event`, Linux 6.12). Above
-/// this number any program that starts threads would feel it. A program that starts many threads
-/// feels it before (`inherited.rs`).
+/// Most inherited events of a task (our choice). Every new thread gets its own copy of each, until
+/// it ends. A copy takes about 1.2 KiB of kernel memory (`struct perf_event`, `inherit_event`,
+/// Linux 6.12). For programs that start many threads the limit is lower (`inherited.rs`).
 const MAX_INHERITED: usize = 512;
-/// Descriptors for the threads that are there at the start.
+/// Most descriptors for the threads at the start (our choice).
 const MAX_OPENED: usize = 8192;
 
-/// How often a group is opened for a task that bears a thread each time.
+/// Most openings of a group for a task that starts a thread each time (our choice).
 const MAX_OPENINGS: u32 = 10;
 
-/// When inherited events begin to count.
+/// The time at which events begin to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// When the task calls `execve`.
+    /// At the task's `execve`.
     OnExec,
     /// At once.
     Now,
@@ -37,53 +36,52 @@ pub struct Subject {
 const EVERYBODY: i32 = -1;
 
 impl Subject {
-    /// These threads and what they start.
+    /// These threads and their descendants.
     #[must_use]
     pub fn tasks(threads: &[u32], start: Start) -> Self {
         Self { tasks: threads.iter().map(|&thread| thread as i32).collect(), start }
     }
 
-    /// Whatever runs on a CPU.
+    /// All tasks on a CPU.
     #[must_use]
     pub fn everybody() -> Self {
         Self { tasks: vec![EVERYBODY], start: Start::Now }
     }
 
-    /// Whether it is everybody.
+    /// Whether the subject is all tasks.
     #[must_use]
     pub fn is_everybody(&self) -> bool {
         self.tasks == [EVERYBODY]
     }
 
-    /// Whether `events` events on `cpus` CPUs are more than the tasks should carry.
+    /// Whether `events` events on `cpus` CPUs are too many for the tasks.
     #[must_use]
     pub fn is_too_much(&self, events: usize, cpus: usize) -> bool {
         let each = events * cpus;
         each > MAX_INHERITED || each * self.tasks.len() > MAX_OPENED
     }
 
-    /// Opens an event on one CPU for each of the tasks; one that has ended meanwhile is passed
-    /// over.
+    /// Opens an event on one CPU for each of the tasks, without ended ones.
     ///
     /// # Errors
-    /// What the kernel says about the first task that is there.
+    /// The kernel's error about the first living task.
     pub fn open(&self, event: &Event, cpu: u32) -> Result<Vec<OpenEvent>, LinuxError> {
         self.open_from(event, cpu, self.start)
     }
 
-    /// Opens `events` as one group on one CPU for each of the tasks. The group is opened anew where
-    /// a thread was born meanwhile. That thread has only part of it, and no process can read it
-    /// then (see [`OpenGroup::read_inherited`]).
+    /// Opens `events` as one group on one CPU for each of the tasks. If a thread starts meanwhile,
+    /// the group is opened again. Otherwise that thread would have a part of it, and the group
+    /// could not be read (see [`OpenGroup::read_inherited`]).
     ///
     /// # Errors
     /// As [`Subject::open`].
     pub fn open_groups(&self, events: &[Event], cpu: u32) -> Result<Vec<OpenGroup>, LinuxError> {
         self.each(cpu, |target| {
-            // A member starts with its leader, and the leader's own start is the same.
+            // Members start with their leader, so all may have the same start.
             let open = || OpenGroup::open(events, target, |attr| prepare(attr, self.start));
             let mut opened = open();
             for _ in 1..MAX_OPENINGS {
-                // Before `execve` a task bears no threads.
+                // A task starts no threads before `execve`.
                 if self.start == Start::OnExec || !is_torn(&opened)? {
                     break;
                 }
@@ -93,7 +91,7 @@ impl Subject {
         })
     }
 
-    /// The same, but running at once: for records that begin before `execve`.
+    /// As [`Subject::open`], with events that run at once, for records that begin before `execve`.
     ///
     /// # Errors
     /// As [`Subject::open`].
@@ -129,10 +127,10 @@ impl Subject {
     }
 }
 
-/// Whether a birth came between the events of a group. The kernel may also have swapped the
-/// parent's events with the child's at a switch from one to the other. It then refuses the next
-/// member with EINVAL, because its leader is another task's (`perf_event_context_sched_out`,
-/// kernel/events/core.c). ENODEV was seen once in some thousand openings, in the same place.
+/// Whether a thread started between the events of a group. At a switch between parent and child the
+/// kernel may also swap their events. It then refuses the next member with EINVAL, because its
+/// leader is another task's (`perf_event_context_sched_out`, kernel/events/core.c). In one of some
+/// thousand openings the error was ENODEV (measured).
 fn is_torn(opened: &Result<OpenGroup, LinuxError>) -> Result<bool, LinuxError> {
     match opened {
         Ok(group) => Ok(group.read_inherited()?.is_none()),

@@ -37,40 +37,41 @@ use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
 use crate::syscall::time::cpu_time_ns;
 
-/// Most processes that are followed. Further processes are still in the tree's counts.
+/// Most processes that are followed (our choice). Further processes are still in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
-/// Threads followed at most.
+/// Most threads that are followed (our choice).
 pub const MAX_THREADS: usize = 4096;
-/// Descriptors for the counters of single threads at most; threads beyond are seen by `/proc` only.
+/// Most descriptors for the counters of single threads (our choice). Further threads are observed
+/// by `/proc` only.
 const MAX_DESCRIPTORS: usize = 4096;
-/// Most threads that have their files kept open: two descriptors each.
+/// Most threads whose files are kept open, with two descriptors each (our choice).
 const MAX_KEPT_THREADS: usize = 512;
 
-/// Processes that were started since the last look.
+/// New processes since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Births<'a> {
-    /// Parent and child.
+    /// `(parent, child)` of each known one.
     pub known: &'a [(Pid, Pid)],
-    /// There were no others: no list of children has to be asked for.
+    /// Whether these are all, so that no list of children must be read.
     pub all: bool,
 }
 
-/// The tree, or several that come and go.
+/// The processes and threads of one tree, or of several that come and go.
 pub struct Tasks {
     root: Root,
     family: Family,
     processes: BTreeMap<Pid, Process>,
-    /// What is counted of each thread.
+    /// Events to count for each thread.
     plan: Option<ThreadPlan>,
     counted_threads: usize,
-    /// There were more processes or threads than are followed.
+    /// Whether there are more processes or threads than are followed.
     pub overflowed: bool,
-    /// Of trees that come and go: processes that may not be looked into, and what the kernel says.
+    /// Processes of trees that come and go that may not be read, with the kernel's errors.
     pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
     newborn: Newborn,
     children: Children,
-    /// The kernel keeps copies of pages on other nodes.
+    /// Whether the kernel has NUMA replication.
     replicates: bool,
 }
 
@@ -91,16 +92,17 @@ struct Thread {
     allowed: CpuSet,
     stat: Kept,
     schedstat: Kept,
-    /// What it said last; `None` on kernels without it, and where the thread has to be looked at
-    /// again although it did not run.
+    /// The last `schedstat`; `None` on kernels without it, and if the thread must be read again
+    /// although it did not run.
     sched: Option<SchedStat>,
-    /// It was found waiting. The time of a running thread is brought up to date by clock ticks.
+    /// Whether the thread was not running. The kernel updates a running thread's time by clock
+    /// ticks only.
     waits: bool,
     counters: Option<ThreadCounters>,
 }
 
 impl Thread {
-    /// Whether it has run since this was last asked, as far as can be told.
+    /// Whether the thread has run since the last call; true if unknown.
     fn has_run(&mut self) -> Result<bool, LinuxError> {
         let now = self.schedstat.read(schedstat::parse)?;
         let before = std::mem::replace(&mut self.sched, now);
@@ -115,7 +117,7 @@ impl Tasks {
         Self::with(root, Family::of(first), plan)
     }
 
-    /// Follows no process yet: [`Tasks::follow`] says which.
+    /// Follows no process until [`Tasks::follow`] is called.
     #[must_use]
     pub fn of_nobody(root: Root, plan: Option<ThreadPlan>) -> Self {
         Self::with(root, Family::default(), plan)
@@ -137,14 +139,14 @@ impl Tasks {
         }
     }
 
-    /// The process that the tree begins with; `None` where trees come and go.
+    /// The first process of the tree; `None` for trees that come and go.
     #[must_use]
     pub fn first(&self) -> Option<Pid> {
         self.family.first()
     }
 
-    /// Follows the trees of these roots (and when each started) from now on, but none of `left`
-    /// nor what they start.
+    /// Sets the trees to follow, by their roots with start times. Processes in `left` and their
+    /// descendants are left out.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         self.family.follow(roots, left);
         let Self { family, processes, .. } = self;
@@ -161,8 +163,8 @@ impl Tasks {
         self.root.in_proc(format!("{pid}/{file}"))
     }
 
-    /// All processes of the tree that are there now, each with its threads. They are the known, the
-    /// newborn, and the children of processes that may have some of which no record told.
+    /// All present processes of the tree, each with its threads. They are the known ones, the new
+    /// ones by records, and children of processes that may have some without a record.
     ///
     /// # Errors
     /// `/proc` cannot be read.
@@ -170,7 +172,7 @@ impl Tasks {
         self.members_but(births, &BTreeSet::new())
     }
 
-    /// The same; `still` are there and have no new children.
+    /// As [`Tasks::members`]. Processes in `still` exist and have no new children.
     fn members_but(
         &mut self,
         births: Births<'_>,
@@ -211,7 +213,7 @@ impl Tasks {
         Ok(found)
     }
 
-    /// Whether a root that is not known yet has given its number to another process.
+    /// Whether the number of a root that is not known yet belongs to another process now.
     fn is_another(&self, pid: Pid) -> Result<bool, LinuxError> {
         if self.processes.contains_key(&pid) || !self.family.names_start(pid) {
             return Ok(false);
@@ -220,20 +222,20 @@ impl Tasks {
         Ok(found.is_none_or(|found| self.family.is_another(pid, started(&found))))
     }
 
-    /// The threads of a process; none where it is gone.
+    /// The threads of a process; none if it has ended.
     ///
     /// # Errors
-    /// Any refusal but absence.
+    /// Any error of the kernel except absence.
     pub fn threads_of(&self, pid: Pid) -> Result<Vec<Tid>, LinuxError> {
         let names = root::list(&self.path(pid, "task"))?;
         Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
     }
 
-    /// Looks at everything once. The first process is reported even when it has ended: with what
-    /// was last known of it.
+    /// Reads all processes and threads once. An ended first process is reported with its last
+    /// values.
     ///
     /// # Errors
-    /// A file of `/proc` that is refused or malformed.
+    /// A file of `/proc` cannot be read or is malformed.
     pub fn observe(
         &mut self,
         topology: &Topology,
@@ -246,14 +248,14 @@ impl Tasks {
         };
         self.newborn.hold_back(&mut members, is_known);
         let mut budget = MAX_THREADS;
-        // One process shares with no other that is watched.
+        // A single process shares memory with no other one of the tree.
         let may_share = members.len() > 1 && topology.node_count() > 1;
         for (pid, threads) in &members {
             let is_still = still.contains(pid);
             let looked =
                 self.look_at_one(topology, *pid, threads, (is_still, may_share), &mut budget);
             match looked {
-                // A process that may not be looked into is no reason to lose sight of the others.
+                // One process that may not be read must not hide the others.
                 Err(error) if self.family.first().is_none() => {
                     self.processes.remove(pid);
                     self.refused.insert(*pid, error.to_string());
@@ -291,21 +293,22 @@ impl Tasks {
         if self.replicates && topology.node_count() > 1 {
             self.look_at_copies(pid)?;
         }
-        // Only a process that runs maps something.
+        // Only a running process makes mappings.
         if may_share && !is_still {
             self.look_at_shared(pid)?;
         }
         Ok(())
     }
 
-    /// CPU time of each known process that is there: all its threads, also ended ones.
+    /// CPU time of each known living process: of all its threads, ended ones included.
     #[must_use]
     pub fn cpu_times(&self) -> BTreeMap<Pid, Nanos> {
         let of = |pid: &Pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)));
         self.processes.keys().filter_map(of).collect()
     }
 
-    /// Has every thread looked at again, whether it runs or not: earlier counts are out of date.
+    /// Marks every thread to be read in the next look even if it does not run, because its counts
+    /// are out of date.
     fn look_again(&mut self) {
         self.threads().for_each(|thread| thread.sched = None);
     }
@@ -327,7 +330,7 @@ impl Tasks {
         alive: &[Tid],
         budget: &mut usize,
     ) -> Result<(), LinuxError> {
-        // Where another process had this number before, the open file says that it is gone.
+        // If the number now belongs to another process, the open file gives ESRCH.
         let known = self.processes.get_mut(&pid).map(|process| process.stat.read(stat::parse));
         let (found, opened) = match known.transpose()?.flatten() {
             Some(found) => (Some(found), None),
@@ -364,7 +367,7 @@ impl Tasks {
             };
             self.processes.insert(pid, process);
         }
-        // Of a process with one thread its own file says what the thread's would.
+        // For a process with one thread, its own file has the same values as the thread's.
         let only = (alive == [Tid(pid.0)]).then_some(&found);
         let mut threads = Vec::new();
         for &tid in alive {
@@ -380,7 +383,7 @@ impl Tasks {
         threads.sort_by_key(|thread| thread.tid);
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
         process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
-        // A process keeps what it had while its last thread is on its way out.
+        // While the last thread ends, a process keeps its last threads.
         if !threads.is_empty() {
             process.last.threads = threads;
         }
@@ -417,7 +420,7 @@ impl Tasks {
         let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
         let Some(thread) = thread else { return Ok(None) };
         let time = thread.sched.map(|sched| sched.running_ns);
-        // The ticks of a process are those of its ended threads too.
+        // The process's ticks include those of ended threads.
         let only = only.filter(|_| time.is_some());
         let own = if only.is_some() { None } else { thread.stat.read(stat::parse)? };
         let Some(found) = own.as_ref().or(only) else { return Ok(None) };
@@ -446,12 +449,12 @@ impl Tasks {
     }
 }
 
-/// What a task has run, in whole ticks.
+/// CPU time of a task, in whole ticks.
 fn ran(found: &TaskStat) -> Nanos {
     Nanos(found.cpu_time_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
 }
 
-/// When a task started, since boot.
+/// Start time of a task, since boot.
 pub(crate) fn started(found: &TaskStat) -> Nanos {
     Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()))
 }
@@ -460,7 +463,7 @@ pub(super) fn read<T>(
     path: &std::path::Path,
     parse: fn(&[u8]) -> Result<T, ParseError>,
 ) -> Result<Option<T>, LinuxError> {
-    // A process that ends while its file is read leaves an empty one behind.
+    // The file of a process that ends while it is read is empty.
     let bytes = root::read_optional(path)?.filter(|bytes| !bytes.is_empty());
     let format = |source| LinuxError::Format { path: path.to_path_buf(), source };
     bytes.map(|bytes| parse(&bytes).map_err(format)).transpose()

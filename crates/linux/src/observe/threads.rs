@@ -16,7 +16,7 @@ use crate::perf::group::{OpenGroup, parts};
 use crate::perf::pmu::Event;
 use crate::syscall::perf::Target;
 
-/// What to count of each thread: groups, the first of which is pinned.
+/// Groups of events to count for each thread. The first group is pinned.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadPlan {
     groups: Vec<Vec<(Metric, Event)>>,
@@ -41,7 +41,7 @@ impl ThreadPlan {
         Self { groups: [own.to_vec()].into_iter().chain(parts(&others, room)).collect() }
     }
 
-    /// Descriptors that a thread takes.
+    /// Number of descriptors for a thread.
     #[must_use]
     pub fn events(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
@@ -55,7 +55,7 @@ pub struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// Opens what can be opened: a group that is refused is left out. `None` where nothing can.
+    /// Opens the groups, without refused ones. `None` if all are refused.
     #[must_use]
     pub fn open(plan: &ThreadPlan, tid: Tid) -> Option<Self> {
         let target = Target { task: tid.0 as i32, cpu: -1 };
@@ -70,7 +70,7 @@ impl ThreadCounters {
         (!groups.is_empty()).then_some(Self { groups, last: None })
     }
 
-    /// Stops counting or lets it go on.
+    /// Stops (`stop`) or resumes counting.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -78,9 +78,8 @@ impl ThreadCounters {
         self.groups.iter().try_for_each(|(_, group)| group.stop(stop))
     }
 
-    /// The counts since the thread was first seen. A group that cannot be read is left out. A
-    /// thread that has not run since the last time, as the first group tells, has the same counts,
-    /// and the others are not read.
+    /// The counts since the events were opened, without groups that cannot be read. If the first
+    /// group shows that the thread has not run since the last call, the other groups are not read.
     #[must_use]
     pub fn read(&mut self) -> Counters {
         let read = |(metrics, group): &(Vec<Metric>, OpenGroup)| -> Vec<(Metric, Counter)> {

@@ -11,11 +11,11 @@ use crate::perf::data_source::{ServedBy, Vendor};
 use crate::perf::sample::{Origin, Sample};
 use crate::perf::spe::Operation;
 
-/// From the kernel's numbers to the topology's.
+/// Conversion of samples from the kernel's numbers to the topology's.
 pub struct Translation {
     cpus: Vec<u16>,
     nodes: Vec<u16>,
-    /// By the topology's number of the CPU.
+    /// Node of each CPU, by index of the topology.
     node_of_cpu: Vec<u16>,
     physical: PhysicalMap,
     vendor: Vendor,
@@ -48,7 +48,7 @@ impl Translation {
         index.copied().unwrap_or(UNKNOWN_NODE)
     }
 
-    /// One sample in the topology's numbers; `None` where it is no access to user memory.
+    /// One sample in the topology's numbers; `None` if it is no access to user memory.
     #[must_use]
     pub fn sample(&self, sample: &Sample, kind: Kind) -> Option<AddressSample> {
         let (cpu, node) = self.place(sample.cpu, sample.address, sample.physical)?;
@@ -74,7 +74,7 @@ impl Translation {
         })
     }
 
-    /// The same of an operation that Arm's SPE sampled. It does not tell the page's size.
+    /// One operation sampled by Arm's SPE, without the page's size, in the topology's numbers.
     #[must_use]
     pub(super) fn operation(&self, of: &Operation, origin: Origin) -> Option<AddressSample> {
         let (address, served) = (of.address?, of.served_by_neoverse()?);
@@ -92,7 +92,7 @@ impl Translation {
         })
     }
 
-    /// The topology's CPU and node; `None` where the address is not user memory.
+    /// CPU and node by index of the topology; `None` if the address is not user memory.
     fn place(&self, cpu: u32, address: u64, physical: u64) -> Option<(u16, u16)> {
         const KERNEL_HALF: u64 = 1 << 63;
         if address == 0 || address & KERNEL_HALF != 0 {

@@ -11,22 +11,22 @@ use crate::perf::generation::Available;
 use crate::perf::units::Units;
 use crate::perf::whole;
 
-/// What is open. Each is empty where not all of it can be counted.
+/// Open counters of the uncore. Each kind is empty if not all of it can be counted.
 #[derive(Default)]
 pub(super) struct Uncore {
-    /// Requests from the first node to the second.
+    /// Requests by `(accessing, holding)` node.
     traffic: Units<(usize, usize)>,
-    /// Lines of a node's controllers; empty where `traffic` is not.
+    /// Lines by node of the controller; empty if `traffic` is not.
     controllers: Units<usize>,
-    /// Bytes of a link of the topology.
+    /// Bytes by link of the topology.
     links: Units<usize>,
     node_count: usize,
     link_count: usize,
 }
 
 impl Uncore {
-    /// Opens all counts of requests or none, and all counts of links or none. Controllers are
-    /// counted where requests are not.
+    /// Opens all counters of requests or none, and all counters of links or none. Controllers are
+    /// counted if requests are not.
     pub(super) fn open(available: &Available, topology: &Topology) -> Self {
         let traffic = Units::open(whole::traffic(available, topology)).unwrap_or_default();
         let controllers = match traffic.is_empty() {
@@ -61,7 +61,7 @@ impl Uncore {
     }
 }
 
-/// The counts of `units` by node or link; `None` where nothing is open.
+/// Sums of `units` by node or link; `None` if no counter is open.
 fn sums(units: &Units<usize>, count: usize) -> Result<Option<Vec<Counter>>, LinuxError> {
     let mut sums = vec![Counter::default(); count];
     for (place, counter) in units.read()? {

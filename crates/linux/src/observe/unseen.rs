@@ -7,8 +7,8 @@ use rondpoint_core::{Pid, Tid, Topology};
 
 use super::tasks::MAX_THREADS;
 
-/// Adds the threads that samples tell of and that `/proc` does not have: they lived between two
-/// looks. All that is known of one is where it was last seen.
+/// Adds threads with samples that `/proc` does not have, because they lived between two looks. Only
+/// the CPU of their last sample is known.
 pub(super) fn add_unseen(
     processes: &mut Vec<ProcessObservation>,
     samples: &[AddressSample],

@@ -21,55 +21,56 @@ use crate::LinuxError;
 use crate::parse::maps::Mapping;
 use crate::root::{is_absent, open};
 
-/// Entries of page tables that the kernel walks in one look: those of 1 GiB of base pages.
+/// Most entries of page tables that the kernel walks in one look (our choice): those of 1 GiB of
+/// base pages.
 pub(super) const ENTRIES: u64 = 1 << 18;
-/// Entries for one read(2) of several lines, during which the kernel holds the map lock.
+/// Most entries for one read(2) of several lines (our choice). The kernel holds the map lock
+/// meanwhile.
 const ENTRIES_AT_ONCE: u64 = 1 << 12;
-/// Calls of read(2) in one look: some tens of milliseconds of our own time.
+/// Most calls of read(2) in one look (our choice): some tens of milliseconds of our own time.
 const READS: usize = 10_000;
-/// The shortest line has an address of eight letters, a space, `local` and its end
+/// Bytes of the shortest line: an address of eight letters, a space, `local` and a newline
 /// (`show_numa_map`, fs/proc/task_mmu.c, Linux 6.12).
 const SHORTEST_LINE: usize = 15;
-/// The kernel fills one page of lines at a time.
+/// Most bytes of one read(2). The kernel fills one page with lines at a time.
 const MOST_LETTERS: usize = 4096;
-/// Mappings of which the policy is kept: more than the kernel allows unless it is told to.
+/// Most mappings whose policies are kept: more than the kernel's default limit of 65,530.
 const MOST_MAPPINGS: usize = 1 << 16;
-/// Ranges that are told: the largest.
+/// Most ranges to return, the largest ones (our choice).
 const MOST_RANGES: usize = 1 << 10;
 
-/// How the policies begin that are no choice of the program's: `default` and `local`.
+/// First letters of the usual policies, which are no choice of the program: `default` and `local`.
 const USUAL: [[u8; 4]; 2] = [*b"defa", *b"loca"];
 
-/// What is known of the policies of a process.
+/// The known policies of a process's mappings.
 #[derive(Debug, Default)]
 pub(super) struct Policies {
-    /// Mappings whose policy is a usual one as far as was read: first address, and the first one
-    /// behind.
+    /// Mappings with a usual policy: first address, and one past the last.
     usual: BTreeMap<u64, u64>,
-    /// The first address of a mapping with a policy of its own.
+    /// First address of a mapping with a policy that the program chose.
     own: Option<u64>,
     reading: Option<Reading>,
 }
 
 impl Policies {
-    /// Whether some of its memory has a policy of its own.
+    /// Whether some memory has a policy that the program chose.
     pub(super) fn has_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// Of a file that was read to its end: the first mapping with a policy of its own, and the
-    /// mappings with a usual one.
+    /// Sets the results of a complete reading: the first mapping with a policy that the program
+    /// chose, and the mappings with a usual one.
     pub(super) fn set(&mut self, own: Option<u64>, usual: Vec<AddressRange>) {
         self.own = own;
         self.usual = usual.iter().map(|range| (range.start, range.end)).collect();
         self.reading = None;
     }
 
-    /// Reads on in `numa_maps`, within a budget. `mappings` are all of the process, ascending, and
-    /// `entries` counts what the kernel walks for one of them, as far as the budget.
+    /// Continues the reading of `numa_maps` within a budget. `mappings`: all mappings of the
+    /// process, ascending. `entries`: number of page table entries of a mapping, up to the budget.
     ///
     /// # Errors
-    /// A refusal other than the end of the process.
+    /// Any error of the kernel except the end of the process.
     pub(super) fn read_on(
         &mut self,
         numa_maps: &Path,
@@ -94,8 +95,9 @@ impl Policies {
         Ok(())
     }
 
-    /// Keeps what is known of mappings that are there: each that contains one of then. The kernel
-    /// makes one of two only where their policies are equal, and cuts one where they differ.
+    /// Keeps the policies of mappings that still exist. A present mapping that contains a known one
+    /// has its policy. The kernel merges mappings only if their policies are equal, and splits one
+    /// for a different policy.
     pub(super) fn keep(&mut self, mappings: &[Mapping]) {
         let containing = |start: u64, end: u64| {
             let mapping = mappings[..behind(mappings, start)].last();
@@ -105,8 +107,8 @@ impl Policies {
         self.own = self.own.filter(|start| containing(*start, start.saturating_add(1)));
     }
 
-    /// The mappings that are known to have a usual policy, those side by side as one; `None` where
-    /// these are all that may be accessed. Copies of files are not among them.
+    /// The mappings with a known usual policy, adjacent ones merged; `None` if these are all
+    /// accessible mappings. Copies of files are left out.
     pub(super) fn ranges(&self, mappings: &[Mapping]) -> Option<Vec<AddressRange>> {
         let mut ranges: Vec<AddressRange> = Vec::new();
         let mut is_all = true;
@@ -121,14 +123,14 @@ impl Policies {
         (!is_all).then(|| largest(ranges))
     }
 
-    /// The same of a process that was read to its end: all its mappings with a usual policy.
+    /// All mappings with a usual policy, after a complete reading.
     pub(super) fn usual(&self) -> Vec<AddressRange> {
         let mut ranges = Vec::new();
         self.usual.iter().for_each(|(start, end)| add(&mut ranges, *start, *end));
         largest(ranges)
     }
 
-    /// Returns the reading where it goes on at the next look.
+    /// Reads a part. Returns the reading if the next look must continue it.
     fn read_part<R: Read>(
         &mut self,
         mut reading: Reading<R>,
@@ -137,23 +139,23 @@ impl Policies {
         let mut letters = [0; MOST_LETTERS];
         for _ in 0..READS {
             let asked = match costs.lines_behind(reading.last) {
-                // A line that has begun is there: the kernel walks nothing for the rest of it.
+                // The kernel has already made the rest of a line that was read in part.
                 _ if reading.is_in_head() => 1,
                 0 if costs.may_go_on(reading.last) => return Ok(Some(reading)),
                 0 => return Ok(None),
-                // With the end of a line the kernel goes on to the next mapping.
+                // After the end of a line the kernel walks the next mapping.
                 lines => (SHORTEST_LINE * lines - 1).min(MOST_LETTERS),
             };
             let got = reading.file.read(&mut letters[..asked])?;
             if got == 0 {
-                // There are mappings above, so this is the address space before an execve(2).
+                // Mappings above exist, so this file shows the address space before an execve(2).
                 *self = Self::default();
                 return Ok(None);
             }
             for &letter in &letters[..got] {
                 let Some((start, is_usual)) = reading.take(letter) else { continue };
                 let mapping = costs.pay(start);
-                // Its policy says nothing of the program's.
+                // The policy of a copy is no choice of the program.
                 if mapping.is_some_and(|found| found.is_copy) {
                     continue;
                 }
@@ -173,7 +175,7 @@ impl Policies {
         Ok(Some(reading))
     }
 
-    /// Forgets mappings that begin in a range.
+    /// Drops mappings that begin in a range.
     fn forget(&mut self, range: Range<u64>) {
         while let Some((&start, _)) = self.usual.range(range.clone()).next() {
             self.usual.remove(&start);
@@ -181,7 +183,7 @@ impl Policies {
     }
 }
 
-/// Adds a mapping that lies above the others: to the last one where it is beside it.
+/// Adds a mapping above the others, merged with the last one if they are adjacent.
 fn add(ranges: &mut Vec<AddressRange>, start: u64, end: u64) {
     match ranges.last_mut() {
         Some(last) if last.end == start => last.end = end,
@@ -189,7 +191,7 @@ fn add(ranges: &mut Vec<AddressRange>, start: u64, end: u64) {
     }
 }
 
-/// As many as are told.
+/// The [`MOST_RANGES`] largest ranges, ascending.
 fn largest(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
     if ranges.len() > MOST_RANGES {
         ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -199,11 +201,11 @@ fn largest(mut ranges: Vec<AddressRange>) -> Vec<AddressRange> {
     ranges
 }
 
-/// What the lines of mappings cost in a look.
+/// Cost of the lines of mappings in one look, in page table entries.
 struct Costs<'a, F> {
     mappings: &'a [Mapping],
     entries: F,
-    /// By the mapping's place, as far as they were asked for.
+    /// Cost by index of the mapping, once counted.
     counted: Vec<Option<u64>>,
     left: u64,
     budget: u64,
@@ -219,7 +221,7 @@ impl<'a, F: Fn(&Mapping) -> u64> Costs<'a, F> {
         *self.counted[place].get_or_insert_with(entries)
     }
 
-    /// How many lines behind that of the mapping at `last` one read(2) may ask for.
+    /// Number of lines after that of the mapping at `last` that one read(2) may take.
     fn lines_behind(&mut self, last: Option<u64>) -> usize {
         let first = last.map_or(0, |last| behind(self.mappings, last));
         let mut sum = 0_u64;
@@ -233,13 +235,13 @@ impl<'a, F: Fn(&Mapping) -> u64> Costs<'a, F> {
         self.mappings.len() - first
     }
 
-    /// Whether there is a next mapping, and a whole budget is enough for it.
+    /// Whether there is a next mapping that a whole budget can pay.
     fn may_go_on(&mut self, last: Option<u64>) -> bool {
         let next = last.map_or(0, |last| behind(self.mappings, last));
         next < self.mappings.len() && self.at(next) <= self.budget
     }
 
-    /// The mapping that begins here, whose line has come.
+    /// Charges the mapping that begins here, whose line was read, and returns it.
     fn pay(&mut self, start: u64) -> Option<Mapping> {
         let place = behind(self.mappings, start).checked_sub(1)?;
         let mapping = self.mappings[place];
@@ -251,7 +253,7 @@ impl<'a, F: Fn(&Mapping) -> u64> Costs<'a, F> {
     }
 }
 
-/// How many mappings begin at this address or below.
+/// Number of mappings that begin at this address or below.
 fn behind(mappings: &[Mapping], address: u64) -> usize {
     mappings.partition_point(|mapping| mapping.start <= address)
 }
@@ -260,19 +262,19 @@ fn behind(mappings: &[Mapping], address: u64) -> usize {
 #[derive(Debug)]
 struct Reading<R = File> {
     file: R,
-    /// First address of the mapping whose line has come.
+    /// First address of the mapping whose line was read last.
     last: Option<u64>,
     place: Place,
 }
 
-/// Where in a line.
+/// Position in a line.
 #[derive(Debug, Clone, Copy)]
 enum Place {
-    /// In the address, as far as it was read.
+    /// In the address, with its value so far.
     Address(Option<u64>),
     /// In the first letters of the policy.
     Policy { start: u64, letters: [u8; 4], count: usize },
-    /// Behind these.
+    /// After these.
     Rest,
 }
 
@@ -281,12 +283,12 @@ impl<R: Read> Reading<R> {
         Self { file, last: None, place: Place::Address(None) }
     }
 
-    /// Whether a line has begun whose policy has not come.
+    /// Whether the policy of the current line is not read yet.
     fn is_in_head(&self) -> bool {
         matches!(self.place, Place::Address(Some(_)) | Place::Policy { .. })
     }
 
-    /// Takes a letter. With the last one of a policy's beginning, tells the mapping's address and
+    /// Parses a letter. After the fourth letter of a policy, returns the mapping's address and
     /// whether its policy is a usual one.
     fn take(&mut self, letter: u8) -> Option<(u64, bool)> {
         let mut told = None;

@@ -12,34 +12,36 @@ use crate::root::open;
 use crate::syscall::memory::page_bytes;
 use crate::syscall::pagemap::{HUGE, Region, scan};
 
-/// Pages of a mapping that are not counted: it is small.
+/// Pages of a small mapping, all of which count without a scan (our choice).
 const FEW: u64 = 1 << 10;
-/// Pages that one call looks through: the kernel holds the map lock for up to 0.5 ms (6.8 ns a
-/// page, as in `bulk`).
+/// Pages that one call visits. The kernel holds the map lock for up to 0.5 ms (6.8 ns a page, as in
+/// `bulk`).
 const WINDOW: u64 = 1 << 16;
-/// Runs that one call returns.
+/// Most runs that one call returns.
 const REGIONS: usize = 512;
-/// Samples of a mapping, and pages of each: all of them take the kernel 28 µs.
+/// Number of samples of a mapping, and pages of each (our choice). All of them take the kernel 28
+/// µs.
 const SAMPLES: u64 = 64;
 const SAMPLE: u64 = 64;
-/// Calls for one mapping at most.
+/// Most calls for one mapping.
 const CALLS: usize = 1 << 16;
 
-/// Counts the entries of a process's mappings.
+/// Counter of the page table entries of a process's mappings.
 #[derive(Debug)]
 pub(super) struct Walk {
     pagemap: Option<File>,
-    /// More need not be counted.
+    /// Counting stops at this number.
     most: u64,
 }
 
 impl Walk {
-    /// Without `pagemap`, and before Linux 6.7, every page that a mapping may have counts.
+    /// A counter up to `most`. Without `pagemap`, or before Linux 6.7, all pages of a mapping
+    /// count.
     pub(super) fn of(pagemap: &Path, most: u64) -> Self {
         Self { pagemap: open(pagemap).ok(), most }
     }
 
-    /// The entries of a mapping; more than the most where there are more.
+    /// The entries of a mapping; any larger number if there are more than the most.
     pub(super) fn entries(&self, mapping: &Mapping) -> u64 {
         let pages = mapping.end.saturating_sub(mapping.start) / page_bytes() as u64;
         if pages <= FEW {
@@ -47,7 +49,7 @@ impl Walk {
         }
         match self.count(mapping) {
             Ok(entries) => entries,
-            // Address space in reserve: no page is there unless a program gave up its rights.
+            // Reserved address space has no pages, unless a program removed its rights.
             Err(_) if !mapping.is_accessible => 0,
             Err(_) => pages,
         }
@@ -73,8 +75,8 @@ impl Walk {
         Ok(self.most.saturating_add(1))
     }
 
-    /// The entries of a mapping by samples at equal distances. Counting all of them holds the map
-    /// lock for milliseconds, and the kernel's time is lost where they are far too many.
+    /// Estimates the entries of a mapping by samples at equal distances. Counting all of them holds
+    /// the map lock for milliseconds, in vain if they are far too many.
     fn samples(&self, pagemap: &File, mapping: &Mapping) -> io::Result<f64> {
         let page = page_bytes() as u64;
         let pages = (mapping.end - mapping.start) / page;
@@ -95,7 +97,8 @@ impl Walk {
     }
 }
 
-/// A huge page has one entry. A table of the lowest level fills a page with words of eight bytes.
+/// The entries of a run. A huge page has one. A table of the lowest level fills a page with words
+/// of eight bytes.
 fn entries_of(region: &Region, page: u64) -> u64 {
     let pages = (region.end - region.start).div_ceil(page);
     if region.categories & HUGE == 0 { pages } else { pages.div_ceil(page / 8) }

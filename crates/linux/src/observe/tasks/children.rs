@@ -13,10 +13,10 @@ use crate::LinuxError;
 use crate::parse::{fields, stat};
 use crate::root::{self, Root};
 
-/// Children of every process at the last reading, on kernels without lists.
+/// Children of every process at the last reading, on kernels without lists of children.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    /// The newest number of a task then: where it has not changed, no task was born.
+    /// The newest task number at that time. If it has not changed, no task has started.
     newest: Option<Vec<u8>>,
     by_parent: BTreeMap<Pid, Vec<Pid>>,
 }
@@ -25,7 +25,7 @@ impl Children {
     /// Children of a process with these threads.
     ///
     /// # Errors
-    /// A file of `/proc` that is refused or malformed.
+    /// A file of `/proc` cannot be read or is malformed.
     pub(super) fn of(
         &mut self,
         root: &Root,
@@ -48,9 +48,9 @@ impl Children {
         Ok(children)
     }
 
-    /// Asks every process for its parent, unless no task was born since the last time.
+    /// Reads the parent of every process, unless no task has started since the last time.
     fn read_parents(&mut self, root: &Root) -> Result<(), LinuxError> {
-        // The fifth word of `/proc/loadavg` (proc_loadavg(5)).
+        // The newest task number is the fifth word of `/proc/loadavg` (proc_loadavg(5)).
         let load = root::read_optional(&root.in_proc("loadavg"))?.unwrap_or_default();
         let newest = fields::words(&load).nth(4).map(<[u8]>::to_vec);
         if newest.is_some() && newest == self.newest {

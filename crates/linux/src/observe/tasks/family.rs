@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::{Nanos, Pid};
 
-/// One tree, or several that come and go.
+/// The members of one tree, or of several that come and go.
 #[derive(Debug, Default)]
 pub(super) struct Family {
-    /// The only root, reported even when it has ended; `None` where roots come and go.
+    /// The only root, reported even after its end; `None` if roots come and go.
     first: Option<Pid>,
-    /// Roots, and when each started; 0 where its number is all that is known.
+    /// Roots with start times; 0 if only the number is known.
     roots: BTreeMap<Pid, Nanos>,
-    /// Never followed, nor what they start.
+    /// Processes that are not followed, with their descendants.
     left: BTreeSet<Pid>,
     /// The root of each process at the last look.
     origins: BTreeMap<Pid, Pid>,
@@ -23,12 +23,12 @@ impl Family {
         Self { first: Some(first), roots: [(first, Nanos(0))].into(), ..Self::default() }
     }
 
-    /// The only root, where there is only one for good.
+    /// The only root; `None` if roots come and go.
     pub(super) fn first(&self) -> Option<Pid> {
         self.first
     }
 
-    /// These are the roots from now on, and these are left alone.
+    /// Sets the roots, and the processes to leave out.
     pub(super) fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         (self.roots, self.left) = (roots, left);
         let Self { roots, left, origins, .. } = self;
@@ -40,7 +40,7 @@ impl Family {
         &self.origins
     }
 
-    /// The root of a process of the last look, itself where it is one.
+    /// The root of a process of the last look. A root is its own.
     pub(super) fn root_of(&self, pid: Pid) -> Option<Pid> {
         let own = self.roots.contains_key(&pid).then_some(pid);
         own.or_else(|| self.origins.get(&pid).copied())
@@ -59,15 +59,14 @@ impl Family {
         self.roots.get(&pid).is_some_and(|root| *root != Nanos(0) && *root != started)
     }
 
-    /// Whether a root has to be looked up before anything of it is believed.
+    /// Whether the start time of a root must be checked first.
     pub(super) fn names_start(&self, pid: Pid) -> bool {
         self.roots.get(&pid).is_some_and(|root| *root != Nanos(0))
     }
 
-    /// The family, each process with its root: each root, the members of `known` that still have
-    /// one, and the newborn. `born` has pairs (parent, child); a child whose parent is of the
-    /// family joins it. The records of different CPUs come in no order, so a child may be named
-    /// before its parent.
+    /// The members, each process with its root: the roots, the processes in `known` that still have
+    /// one, and new processes. `born` has pairs `(parent, child)`. A child of a member becomes one.
+    /// Records of different CPUs have no order, so a child may come before its parent.
     pub(super) fn begin(
         &self,
         known: impl Iterator<Item = Pid>,
@@ -89,7 +88,7 @@ impl Family {
         }
     }
 
-    /// What a look has found.
+    /// Sets the results of a look.
     pub(super) fn settle(&mut self, origins: BTreeMap<Pid, Pid>) {
         self.origins = origins;
     }

@@ -8,7 +8,7 @@ use crate::LinuxError;
 use crate::observe::copies::Copies;
 
 impl Tasks {
-    /// Where its memory is, if a look is due; another process may have moved it.
+    /// Reads the nodes of a process's memory if that is due.
     pub(super) fn look_at_memory(
         &mut self,
         topology: &Topology,
@@ -30,7 +30,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// Which of its pages may have copies, if that is due, and which have.
+    /// Reads a process's mappings for copies if that is due, and its pages with copies.
     pub(super) fn look_at_copies(&mut self, pid: Pid) -> Result<(), LinuxError> {
         let folder = self.root.in_proc(pid.0.to_string());
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
@@ -40,7 +40,7 @@ impl Tasks {
         Ok(())
     }
 
-    /// What it has mapped that others may have mapped too, if that is due.
+    /// Reads a process's shared mappings if that is due.
     pub(super) fn look_at_shared(&mut self, pid: Pid) -> Result<(), LinuxError> {
         let maps = self.path(pid, "maps");
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };

@@ -9,21 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::{Pid, Tid};
 
-/// Of fewer newcomers it is chance whether they stay (our choice).
+/// Least number of new threads from which their lifetime is judged (our choice).
 const MIN_NEWCOMERS: usize = 4;
 
-/// Which threads came in the last look, and whether newcomers stay.
+/// New threads of the last look, and whether most new threads end soon.
 #[derive(Debug, Default)]
 pub(super) struct Newborn {
-    /// They came in the last look, whether they are followed or not.
+    /// New threads of the last look, followed or not.
     last: BTreeSet<Tid>,
-    /// Most of the earlier newcomers are gone.
+    /// Whether most of the earlier new threads have ended.
     are_fleeting: bool,
 }
 
 impl Newborn {
-    /// Takes out of `found` the threads that are too young to follow. `is_known` says which are
-    /// followed already.
+    /// Removes the threads from `found` that are too young to follow. `is_known`: whether a thread
+    /// is already followed.
     pub(super) fn hold_back(
         &mut self,
         found: &mut BTreeMap<Pid, Vec<Tid>>,

@@ -9,8 +9,8 @@ use super::super::threads::ThreadPlan;
 use super::Tasks;
 
 impl Tasks {
-    /// Ends the counting of single threads until [`Tasks::resume`], in the way that suits their
-    /// number. A thread that is born meanwhile is counted.
+    /// Stops the counting of single threads until [`Tasks::resume`]. Many counters are stopped, few
+    /// are closed. A thread that starts meanwhile is counted.
     ///
     /// # Errors
     /// As ioctl(2).
@@ -27,14 +27,14 @@ impl Tasks {
         Ok(())
     }
 
-    /// Stops counting, and forgets all processes with what is open of them.
+    /// Stops counting, and drops all processes with their open files and events.
     pub fn let_go(&mut self) {
         self.plan = None;
         self.counted_threads = 0;
         self.processes.clear();
     }
 
-    /// Counts the known threads again; from zero where events were closed.
+    /// Counts the known threads again, closed events from zero.
     ///
     /// # Errors
     /// As ioctl(2).

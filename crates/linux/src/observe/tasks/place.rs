@@ -9,15 +9,15 @@ use rondpoint_core::{CpuSet, Topology};
 
 use crate::parse::stat::TaskStat;
 
-/// The CPUs of a list that the topology has, all where the kernel gives no list; `None` where the
-/// topology has none of them.
+/// The topology's CPUs of a list; all CPUs if the kernel gives no list. `None` if the topology has
+/// none of them.
 pub(super) fn allowed(topology: &Topology, listed: Option<Vec<u32>>) -> Option<CpuSet> {
     let Some(listed) = listed else { return Some(topology.all_cpus()) };
     let known: CpuSet = listed.iter().filter_map(|&cpu| topology.cpu_of_kernel_id(cpu)).collect();
     (!known.is_empty()).then_some(known)
 }
 
-/// Why the kind of a task says that it is not to be moved.
+/// The exemption of a task by its kind: kernel threads and real-time policies.
 pub(super) fn exemption(found: &TaskStat) -> Option<Exemption> {
     const FIFO: u32 = 1;
     const ROUND_ROBIN: u32 = 2;

@@ -8,9 +8,9 @@ use super::{MAX_KEPT_THREADS, Tasks};
 use crate::LinuxError;
 
 impl Tasks {
-    /// Processes of which no thread has run since the last look. Only a process that runs has new
-    /// children, threads, faults or counts. What another process did to its scheduling is seen when
-    /// it runs again. So only `schedstat` has to be read of them.
+    /// Processes without a thread that has run since the last look. They have no new children,
+    /// threads, faults or counts, so only their `schedstat` is read. Changes of their scheduling by
+    /// other processes are observed when they run again.
     pub(super) fn still(&mut self) -> Result<BTreeSet<Pid>, LinuxError> {
         let mut still = BTreeSet::new();
         for (pid, process) in &mut self.processes {
@@ -25,7 +25,7 @@ impl Tasks {
         Ok(still)
     }
 
-    /// Whether another thread's files may stay open.
+    /// Whether the files of one more thread may be kept open.
     pub(super) fn may_keep(&self) -> bool {
         let threads: usize = self.processes.values().map(|process| process.threads.len()).sum();
         threads < MAX_KEPT_THREADS
