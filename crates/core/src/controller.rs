@@ -407,12 +407,16 @@ impl Controller {
         let proposals = undo.into_iter().chain(proposals).collect();
         let (steps, mut refused): (Vec<Proposal>, Vec<Refused>) =
             self.guard.admit(proposals, &scene);
-        refused.extend(self.slots.iter_mut().flat_map(|slot| slot.policy.take_vetoed()));
+        let mut chosen_for = BTreeMap::new();
+        for choice in self.slots.iter_mut().map(|slot| slot.policy.take_choice()) {
+            refused.extend(choice.vetoed);
+            chosen_for.extend(choice.predicted);
+        }
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
         plan.inverses = self.ledger.enter(&plan, window);
-        let predicted = self.predicted(&plan, window, intervals);
-        self.trials.begin(&plan, &predicted);
+        let predicted = plan.acts().then(|| self.predicted(&plan, window, intervals, chosen_for));
+        self.trials.begin(&plan, &predicted.unwrap_or_default());
         self.note_sampling(&plan);
         // Refused steps are for reports only.
         self.last_plan = Plan {
@@ -424,20 +428,17 @@ impl Controller {
         plan
     }
 
-    /// Changes of speed that a plan is to bring: those for which a policy chose its steps, else
-    /// those of the cost model.
+    /// Change of speed that a plan is to bring to each process: the change for which a policy chose
+    /// its steps (`chosen_for`). For other processes, the cost model predicts it.
     fn predicted(
-        &mut self,
+        &self,
         plan: &Plan,
         window: &Model,
         intervals: &[Model],
+        chosen_for: BTreeMap<Pid, f64>,
     ) -> BTreeMap<Pid, f64> {
-        let chosen_for: BTreeMap<Pid, f64> =
-            self.slots.iter_mut().flat_map(|slot| slot.policy.take_predicted()).collect();
-        if !plan.acts() {
-            return BTreeMap::new();
-        }
-        let mut all = predicted(window, intervals, &self.topology, &plan.steps, self.partners());
+        let partners = self.partners();
+        let mut all = predicted(window, intervals, &self.topology, &plan.steps, partners);
         all.extend(chosen_for);
         all
     }

@@ -53,16 +53,9 @@ pub trait Policy {
     /// policies are included.
     fn judge(&mut self, _judged: &[Judged], _now: Nanos) {}
 
-    /// Takes the proposals that the policy itself vetoed in the last [`Policy::propose`], with the
-    /// rule, for reports.
-    fn take_vetoed(&mut self) -> Vec<Refused> {
-        Vec::new()
-    }
-
-    /// Takes the changes of speed, by process, for which the policy chose its last proposals. They
-    /// are empty for a policy that prices nothing; the cost model predicts its changes.
-    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
-        BTreeMap::new()
+    /// Takes what the policy chose among its own proposals in the last [`Policy::propose`].
+    fn take_choice(&mut self) -> Choice {
+        Choice::default()
     }
 
     /// Whether later steps of the policy will complete an action on a process. The trial of the
@@ -82,12 +75,6 @@ pub trait Policy {
         None
     }
 
-    /// How long the policy wants to see samples again after its first decision on them. Samples of
-    /// pages that have moved are left out.
-    fn sample_memory(&self) -> Nanos {
-        Nanos(0)
-    }
-
     /// Number of lanes, at least one. A lane is a part of the policy with its own period and its
     /// own interval since its last decision. The first lane decides in every step in which any lane
     /// does.
@@ -95,26 +82,15 @@ pub trait Policy {
         1
     }
 
-    /// Time between two decisions of a lane.
-    fn lane_period(&self, _lane: usize) -> Nanos {
-        self.period()
-    }
-
-    /// Shortest interval of a lane, used after the beginning or a change of phase. Each further
-    /// interval is twice as long, up to the lane's period.
-    fn lane_least(&self, lane: usize) -> Nanos {
-        self.lane_period(lane)
+    /// The times of a lane.
+    fn pace(&self, _lane: usize) -> Pace {
+        Pace::every(self.period())
     }
 
     /// Whether a lane's interval begins anew after this step, as after a change of phase. Called
     /// once after each step that included the policy.
     fn begins_anew(&mut self, _lane: usize) -> bool {
         false
-    }
-
-    /// As [`Policy::sample_memory`], for one lane.
-    fn lane_memory(&self, _lane: usize) -> Nanos {
-        self.sample_memory()
     }
 
     /// As [`Policy::propose`], for a policy with several lanes. Called when one of them is due.
@@ -133,7 +109,7 @@ pub trait Policy {
         None
     }
 
-    /// Time between two decisions.
+    /// Time between two decisions, the shortest of all lanes.
     fn period(&self) -> Nanos {
         Nanos::from_secs(1)
     }
@@ -142,6 +118,37 @@ pub trait Policy {
     fn settles_within(&self) -> Nanos {
         self.period()
     }
+}
+
+/// The times of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Time between two decisions.
+    pub period: Nanos,
+    /// Shortest interval, used after the beginning or a change of phase. Each further interval is
+    /// twice as long, up to the period.
+    pub shortest: Nanos,
+    /// How long the lane is shown samples again after its first decision on them. Samples of pages
+    /// that have moved are left out.
+    pub remembers: Nanos,
+}
+
+impl Pace {
+    /// The pace of a lane that decides once a period, by the samples since its last decision.
+    #[must_use]
+    pub const fn every(period: Nanos) -> Self {
+        Self { period, shortest: period, remembers: Nanos(0) }
+    }
+}
+
+/// What a policy chose among its own proposals.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Choice {
+    /// Proposals that the policy itself vetoed, with the rule, for reports.
+    pub vetoed: Vec<Refused>,
+    /// Change of speed for which it chose the others, by process. It is empty for a policy that
+    /// prices nothing; the cost model predicts its changes.
+    pub predicted: BTreeMap<Pid, f64>,
 }
 
 /// One line of [`POLICIES`].

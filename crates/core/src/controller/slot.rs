@@ -81,7 +81,7 @@ impl Slot {
     /// Observation begins here. Each lane decides after its shortest interval.
     pub(super) fn begin(&mut self, here: &Arc<Observation>) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
-            lane.begin_anew(here, self.policy.lane_least(number));
+            lane.begin_anew(here, self.policy.pace(number).shortest);
         }
     }
 
@@ -94,7 +94,7 @@ impl Slot {
     /// Time of the next decision of any lane.
     pub(super) fn due_at(&self) -> Option<Nanos> {
         let due = |(number, lane): (usize, &Lane)| {
-            lane.decided_at + self.policy.lane_period(number).min(lane.soon)
+            lane.decided_at + self.policy.pace(number).period.min(lane.soon)
         };
         self.lanes.iter().enumerate().map(due).min()
     }
@@ -113,7 +113,7 @@ impl Slot {
     /// Marks the lanes whose period is over at the end of a window. Returns whether there is one.
     pub(super) fn look(&mut self, now: Nanos, window: Nanos) -> bool {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
-            lane.is_due = lane.is_over(now, window, self.policy.lane_period(number));
+            lane.is_due = lane.is_over(now, window, self.policy.pace(number).period);
         }
         let any = self.lanes.iter().any(|lane| lane.is_due);
         self.lanes.iter_mut().take(1).for_each(|first| first.is_due = any);
@@ -134,7 +134,7 @@ impl Slot {
     pub(super) fn end(&mut self, here: &Arc<Observation>, had_samples: bool, acts: bool) {
         for (number, lane) in self.lanes.iter_mut().enumerate() {
             if self.policy.begins_anew(number) {
-                lane.begin_anew(here, self.policy.lane_least(number));
+                lane.begin_anew(here, self.policy.pace(number).shortest);
                 lane.is_due = false;
                 continue;
             }
@@ -180,7 +180,7 @@ impl Lane {
 
     /// The lane is shown samples after this time.
     fn samples_from(&self, policy: &dyn Policy, number: usize) -> Nanos {
-        let remembered = self.samples_after.0.saturating_sub(policy.lane_memory(number).0);
+        let remembered = self.samples_after.0.saturating_sub(policy.pace(number).remembers.0);
         self.remembers_after.max(Nanos(remembered))
     }
 

@@ -26,7 +26,7 @@ mod veto;
 
 pub use veto::Veto;
 
-use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, Pace, SAM, SHARING};
+use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, SAM, SHARING};
 use self::memory::{reserved, unreplicate};
 use self::naming::Naming;
 use self::rates::Rates;
@@ -36,7 +36,7 @@ use super::carrefour::Carrefour;
 use super::carrefour::preset::STEADY;
 use super::sam::{self, STEADY_ABOVE, Sam};
 use super::views::Views;
-use super::{POLICIES, Policy, Registered};
+use super::{Choice, POLICIES, Pace, Policy, Registered};
 use crate::arbiter::Arbiter;
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
@@ -46,7 +46,7 @@ use crate::topology::Topology;
 use crate::trial::Judged;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// Its line in the table of policies.
@@ -80,8 +80,7 @@ pub struct Auto {
     /// Decisions of SAM since one of its moves was chosen or samples were requested to name
     /// partners.
     calm: u32,
-    refused: Vec<Refused>,
-    predicted: BTreeMap<Pid, f64>,
+    choice: Choice,
 }
 
 impl Auto {
@@ -105,8 +104,7 @@ impl Auto {
             renaming: Renaming::default(),
             arbiter: None,
             calm: 0,
-            refused: Vec::new(),
-            predicted: BTreeMap::new(),
+            choice: Choice::default(),
         }
     }
 
@@ -218,8 +216,8 @@ impl Auto {
         let is_later = |one: &Proposal| later.contains(one);
         let (waits, now): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_later);
         let pids: BTreeSet<Pid> = waits.iter().filter_map(|step| step.action.pid()).collect();
-        self.refused.retain(|one| !is_later(&one.proposal));
-        for one in &mut self.refused {
+        self.choice.vetoed.retain(|one| !is_later(&one.proposal));
+        for one in &mut self.choice.vetoed {
             let gives_way = one.proposal.action.pid().is_some_and(|pid| pids.contains(&pid));
             if gives_way && matches!(one.refusal, Refusal::Conflict) {
                 one.refusal = Refusal::Vetoed { veto: Veto::PagesFirst };
@@ -228,8 +226,13 @@ impl Auto {
         now
     }
 
+    /// Whether SAM has had nothing to do for [`CALM`] intervals.
+    fn is_calm(&self) -> bool {
+        self.calm >= CALM
+    }
+
     fn veto(&mut self, proposal: Proposal, veto: Veto) {
-        self.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
+        self.choice.vetoed.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
     }
 
     fn choose(
@@ -253,8 +256,8 @@ impl Auto {
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
         let asked = |pid| self.naming.is_open(pid);
         let chosen = arbiter.choose(seen, proposals, views.permits(), &asked);
-        self.refused.extend(chosen.refused);
-        self.predicted = chosen.predicted;
+        self.choice.vetoed.extend(chosen.refused);
+        self.choice.predicted = chosen.predicted;
         chosen.steps
     }
 
@@ -275,8 +278,7 @@ impl Auto {
     }
 
     fn look(&mut self, model: &Model, topology: &Topology) {
-        self.refused.clear();
-        self.predicted.clear();
+        self.choice = Choice::default();
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
         self.rename(model, topology);
         self.rates.forget_gone(model);
@@ -338,12 +340,8 @@ impl Policy for Auto {
         }
     }
 
-    fn take_vetoed(&mut self) -> Vec<Refused> {
-        core::mem::take(&mut self.refused)
-    }
-
-    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
-        core::mem::take(&mut self.predicted)
+    fn take_choice(&mut self) -> Choice {
+        core::mem::take(&mut self.choice)
     }
 
     fn is_under_way(&self, pid: Pid) -> bool {
@@ -377,40 +375,21 @@ impl Policy for Auto {
         FIRST_MEMBER + self.members.len()
     }
 
-    fn lane_period(&self, lane: usize) -> Nanos {
-        let pace = Pace {
-            is_calm: self.calm >= CALM,
-            sam: &self.sam,
-            asymsched: &self.asymsched,
-            carrefour: &self.carrefour,
+    fn pace(&self, lane: usize) -> Pace {
+        let others = match self.is_calm() && !self.asymsched.is_any_moving() {
+            true => self.carrefour.period().clamp(EPOCH, lane::LONGEST_PERIOD),
+            false => EPOCH,
         };
         match lane {
-            SAM => pace.of_sam(),
-            CARREFOUR => pace.of_carrefour(),
-            _ => pace.of_others(),
+            SAM if self.is_calm() => Pace::every(lane::LONGEST_PERIOD),
+            SAM => self.sam.pace(0),
+            CARREFOUR => Pace { shortest: lane::SOON, ..self.carrefour.pace(0) },
+            _ => Pace::every(others),
         }
-    }
-
-    fn lane_least(&self, lane: usize) -> Nanos {
-        match lane {
-            CARREFOUR => lane::LEAST_OF_CARREFOUR,
-            _ => self.lane_period(lane),
-        }
-    }
-
-    fn lane_memory(&self, lane: usize) -> Nanos {
-        match lane {
-            CARREFOUR => self.carrefour.sample_memory(),
-            _ => Nanos(0),
-        }
-    }
-
-    fn sample_memory(&self) -> Nanos {
-        self.carrefour.sample_memory()
     }
 
     fn period(&self) -> Nanos {
-        (0..self.lanes()).map(|lane| self.lane_period(lane)).min().unwrap_or(EPOCH)
+        (0..self.lanes()).map(|lane| self.pace(lane).period).min().unwrap_or(EPOCH)
     }
 
     fn settles_within(&self) -> Nanos {
@@ -456,11 +435,12 @@ mod tests {
     fn what_is_done_later_is_not_done_now_and_its_threads_are_told_why() {
         let mut auto = Auto::new();
         let conflict = |proposal| Refused { proposal, refusal: Refusal::Conflict };
-        auto.refused = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
+        auto.choice.vetoed = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
         let later = [pages(1), pages(3)];
         let now = auto.leave_for_later(vec![pages(1), thread(4)], &later);
         assert_eq!(now, [thread(4)]);
-        let told: Vec<_> = auto.refused.iter().map(|one| (&one.proposal, one.refusal)).collect();
+        let told: Vec<_> =
+            auto.choice.vetoed.iter().map(|one| (&one.proposal, one.refusal)).collect();
         let waits = Refusal::Vetoed { veto: Veto::PagesFirst };
         assert_eq!(told, [(&thread(1), waits), (&thread(2), Refusal::Conflict)]);
     }

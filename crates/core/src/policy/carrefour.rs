@@ -37,7 +37,7 @@ use self::interleave::Draws;
 use self::pages::{Marker, Marks};
 use self::preset::{FINAL, PRESETS, Preset};
 use self::state::Round;
-use super::{Policy, Registered};
+use super::{Pace, Policy, Registered};
 use crate::model::{App, Model, TrafficSource};
 use crate::plan::{
     Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, Sampling, StepResult,
@@ -459,8 +459,8 @@ impl Policy for Carrefour {
         }
     }
 
-    fn sample_memory(&self) -> Nanos {
-        self.preset.sample_memory
+    fn pace(&self, _lane: usize) -> Pace {
+        Pace { remembers: self.preset.sample_memory, ..Pace::every(self.period()) }
     }
 
     fn full_sampling(&self) -> Option<u64> {

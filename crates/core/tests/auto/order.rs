@@ -5,7 +5,7 @@ use expect_test::expect;
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::plan::{Refusal, Refused, Sampling};
 use rondpoint_core::policy::auto::Veto;
-use rondpoint_core::policy::by_name;
+use rondpoint_core::policy::{Choice, by_name};
 use rondpoint_core::{
     Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
 };
@@ -93,10 +93,11 @@ impl Policy for Shy {
         Vec::new()
     }
 
-    fn take_vetoed(&mut self) -> Vec<Refused> {
+    fn take_choice(&mut self) -> Choice {
         let action = Action::SetSampling { pid: None, sampling: Sampling::Off };
         let proposal = Proposal { policy: "shy", action, reason: Reason::Other("a test".into()) };
-        vec![Refused { proposal, refusal: Refusal::Vetoed { veto: Veto::MemoryMoves } }]
+        let refused = Refused { proposal, refusal: Refusal::Vetoed { veto: Veto::MemoryMoves } };
+        Choice { vetoed: vec![refused], ..Choice::default() }
     }
 }
 

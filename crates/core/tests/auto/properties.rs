@@ -105,7 +105,7 @@ fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
         };
         let outcomes: Vec<Outcome> = proposals.iter().enumerate().map(outcome).collect();
         auto.learn(&plan, &outcomes);
-        steps.push((proposals, auto.take_vetoed()));
+        steps.push((proposals, auto.take_choice().vetoed));
     }
     steps
 }

@@ -96,7 +96,7 @@ impl World {
         for one in proposals.iter().filter(|one| !is_sampling(one)) {
             writeln!(out, "{}: {}", one.policy, one.action).expect("text");
         }
-        for held in self.auto.take_vetoed() {
+        for held in self.auto.take_choice().vetoed {
             let (policy, action) = (held.proposal.policy, &held.proposal.action);
             let why = match held.refusal {
                 Refusal::Worth { .. } => "it is not worth it".to_string(),
@@ -110,7 +110,7 @@ impl World {
 
     /// Asks the first lane, and the others that are due.
     fn propose(&mut self, model: &Model) -> Vec<Proposal> {
-        let periods = (0..self.lanes.len()).map(|lane| self.auto.lane_period(lane));
+        let periods = (0..self.lanes.len()).map(|lane| self.auto.pace(lane).period);
         let mut periods: Vec<Nanos> = periods.collect();
         periods[0] = Nanos(0);
         let lanes = self.lanes.iter_mut().zip(periods);
@@ -134,7 +134,7 @@ impl World {
         let now = self.lanes.iter().filter_map(|lane| lane.decided_at).max().unwrap_or_default();
         let due = |(number, lane): (usize, &Lane)| {
             let decided_at = lane.decided_at.unwrap_or(now);
-            (decided_at + self.auto.lane_period(number)).since(now)
+            (decided_at + self.auto.pace(number).period).since(now)
         };
         self.lanes.iter().enumerate().map(due).min().unwrap_or_default()
     }

@@ -6,8 +6,8 @@ use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, ProcessObservation, Samples, Source, ThreadObservation,
 };
-use rondpoint_core::policy::Policy;
 use rondpoint_core::policy::views::Views;
+use rondpoint_core::policy::{Pace, Policy};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{
     CpuSet, Matrix, Model, Nanos, Observation, Pid, Proposal, Random, Tid, Topology,
@@ -30,8 +30,8 @@ impl Policy for Recorder {
         2
     }
 
-    fn lane_period(&self, lane: usize) -> Nanos {
-        [Nanos::from_millis(100), Nanos::from_secs(1)][lane]
+    fn pace(&self, lane: usize) -> Pace {
+        Pace::every([Nanos::from_millis(100), Nanos::from_secs(1)][lane])
     }
 
     fn propose_due(&mut self, views: &Views<'_>, _: &Topology, _: &mut Random) -> Vec<Proposal> {

@@ -6,7 +6,7 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::{
     AddressSample, ProcessObservation, Samples, Source, ThreadObservation,
 };
-use rondpoint_core::policy::Policy;
+use rondpoint_core::policy::{Pace, Policy};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{CpuSet, Model, Nanos, Observation, Pid, Proposal, Random, Tid, Topology};
 use std::cell::RefCell;
@@ -34,8 +34,8 @@ impl Policy for Diarist {
         self.period
     }
 
-    fn sample_memory(&self) -> Nanos {
-        self.memory
+    fn pace(&self, _: usize) -> Pace {
+        Pace { remembers: self.memory, ..Pace::every(self.period) }
     }
 }
 

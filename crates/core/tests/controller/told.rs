@@ -5,13 +5,12 @@ use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run;
 use rondpoint_core::plan::Refusal;
-use rondpoint_core::policy::{Policy, views::Views};
+use rondpoint_core::policy::{Choice, Policy, views::Views};
 use rondpoint_core::trial::Judged;
 use rondpoint_core::{
-    Action, CpuSet, Model, Nanos, Outcome, Pid, Plan, Proposal, Random, Reason, Tid, Topology,
+    Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,
 };
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Policies that want to do the same.
@@ -75,8 +74,8 @@ impl Policy for Listener {
         self.is_done |= !plan.steps.is_empty();
     }
 
-    fn take_predicted(&mut self) -> BTreeMap<Pid, f64> {
-        BTreeMap::from([(PID, PROMISE)])
+    fn take_choice(&mut self) -> Choice {
+        Choice { predicted: [(PID, PROMISE)].into(), ..Choice::default() }
     }
 
     fn judge(&mut self, judged: &[Judged], now: Nanos) {

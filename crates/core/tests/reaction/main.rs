@@ -7,7 +7,7 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Witness, run};
 use rondpoint_core::model::Model;
 use rondpoint_core::plan::{Mechanism, PageMove, Reason};
-use rondpoint_core::policy::by_name;
+use rondpoint_core::policy::{Pace, by_name};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Action, Nanos, Outcome, Plan, Policy, Proposal, Random, Topology};
 use world::{NODES, PID, Phase, THREADS, World};
@@ -65,8 +65,8 @@ impl Policy for Jams {
         vec![Proposal { policy: "jams", action, reason: Reason::Other("a mistake".into()) }]
     }
 
-    fn lane_least(&self, _: usize) -> Nanos {
-        Nanos::from_millis(100)
+    fn pace(&self, _: usize) -> Pace {
+        Pace { shortest: Nanos::from_millis(100), ..Pace::every(self.period()) }
     }
 }
 
