@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rondpoint_core::limits::MAX_REMEMBERED_PAGES;
 use rondpoint_core::observation::{Mapping, Replica};
 
+use super::REST;
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::{maps, numa_copies};
@@ -15,9 +16,6 @@ use crate::syscall::memory::page_bytes;
 /// Time between two readings of `maps` (our choice). Programs map their tables once. A reading
 /// takes 0.1 ms for some hundred mappings.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The next reading waits this many times the duration of the last one, so that readings take at
-/// most 0.2 % of the time (our choice).
-const REST: u32 = 500;
 /// Most mappings of a process that are followed: 1.5 MB.
 const MAX_MAPPINGS: usize = 1 << 16;
 /// Collapses above which the kernel replicates a page no more (`MAX_COLLAPSES`, mm/numa_copies.c of
@@ -48,7 +46,7 @@ impl Copies {
     }
 }
 
-/// Turns a missing right into `None`.
+/// Turns a missing right or the end of the process into `None`.
 fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
     match read {
         Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM | libc::ESRCH)) => {

@@ -16,6 +16,7 @@ use rondpoint_core::{Bytes, Pid, Topology};
 use self::policy::Policies;
 use self::spread::by_pages;
 use self::walk::Walk;
+use super::REST;
 use super::tasks::read;
 use crate::LinuxError;
 use crate::lines::Lines;
@@ -27,9 +28,6 @@ use crate::parse::sched;
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). The
 /// nodes of memory then come from the threads' `sched`, or from some pages.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// The next reading waits this many times the duration of the last one, so that readings take at
-/// most 0.2 % of the time (our choice).
-const REST: u32 = 500;
 /// First time between two readings of a process (our choice). No policy acts on faster changes.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time between two readings (our choice). Each interval is twice the one before, because

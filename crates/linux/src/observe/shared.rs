@@ -5,16 +5,14 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::SharedMapping;
 
+use super::REST;
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps;
 
-/// The next reading waits this many times the duration of the last one, so that readings take at
-/// most 0.2 % of the time (our choice). One takes 0.1 ms for some hundred mappings (inferred from
-/// `numa_maps`, which also walks the pages).
-const REST: u32 = 500;
 /// First time between two readings of a process (our choice). Programs map shared memory in their
-/// first moments, piece by piece.
+/// first moments, piece by piece. A reading takes 0.1 ms for some hundred mappings (inferred from
+/// `numa_maps`, which also walks the pages).
 const INTERVAL: Duration = Duration::from_millis(250);
 /// Longest time between two readings (our choice). Each interval is twice the one before.
 const LONGEST: Duration = Duration::from_secs(16);
