@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{cargo, lab};
 
-/// What `./x bench` takes.
+/// Arguments of `./x bench`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// `lab` for the speed of the emulated machine, `move` for that of moving a process's memory in

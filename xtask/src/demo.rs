@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::lab;
 use crate::times::Times;
 
-/// What `./x demo` takes.
+/// Arguments of `./x demo`.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {

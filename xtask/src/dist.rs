@@ -43,7 +43,7 @@ const TARGETS: [Target; 2] = [
     },
 ];
 
-/// What `./x dist` takes.
+/// Arguments of `./x dist`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Only this architecture; default: both

@@ -30,7 +30,7 @@ use crate::{cargo, dist, kernel, setup};
 /// scripts.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What `./x lab` takes.
+/// Arguments of `./x lab`.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {

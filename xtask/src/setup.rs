@@ -41,7 +41,7 @@ use plan::Plan;
 
 use crate::progress::{Progress, Unit, rough};
 
-/// What `./x setup` takes.
+/// Arguments of `./x setup`.
 #[derive(Default, clap::Args)]
 pub(crate) struct Arguments {
     /// Look for newer packages although everything is there

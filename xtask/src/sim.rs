@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{cargo, simulated};
 
-/// What `./x sim` takes.
+/// Arguments of `./x sim`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Cases, each drawn from a seed of its own

@@ -21,7 +21,7 @@ use crate::lab::target_folder;
 use crate::tidy::root;
 use crate::{cargo, results};
 
-/// What `./x simulated` takes.
+/// Arguments of `./x simulated`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Cases of the swarm in each comparison

@@ -15,7 +15,7 @@ use crate::tidy::root;
 use crate::times::Times;
 use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
 
-/// What `./x test` takes.
+/// Arguments of `./x test`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Leave out the lab: no setup, no emulated machine (the closing line says so)

@@ -25,7 +25,7 @@ use crate::results;
 use crate::setup::installed::cache_folder;
 use crate::tidy::root;
 
-/// What `./x times` takes.
+/// Arguments of `./x times`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Files of --times, one for each user; each command gets a page of its own

@@ -83,7 +83,7 @@ mod tests {
         Event { name: "dummy".to_string(), attr, cpus: Some(cpus.to_vec()) }
     }
 
-    /// Where everybody may be watched a software event stands for the unit; else there is nothing.
+    /// If all tasks may be counted, a software event replaces the unit; otherwise there is none.
     #[test]
     fn all_requests_are_counted_or_none() {
         let machine = synthetic::parse("node:1 core:1").unwrap();

@@ -183,7 +183,7 @@ impl UncoreMetric {
         Self::CacheMisses,
     ];
 
-    /// Its name in the tables.
+    /// Name of the metric in the tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

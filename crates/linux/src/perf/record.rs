@@ -23,7 +23,7 @@ pub enum RecordError {
     ImpossibleSize {
         /// The record's kind.
         kind: u32,
-        /// Its size.
+        /// Size of the record, bytes.
         size: u16,
     },
     /// A sample with fewer fields than its event's layout has.

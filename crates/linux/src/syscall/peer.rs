@@ -138,7 +138,7 @@ mod tests {
         for address in [by_path, by_name] {
             assert!(connect_within(&address, Duration::ZERO).is_err(), "nothing listens");
             let listener = UnixListener::bind_addr(&address).unwrap();
-            // What is in the queue stays there when its client has gone.
+            // Connections stay in the queue after their client has ended.
             let filled = std::iter::repeat_with(|| connect_within(&address, Duration::ZERO))
                 .take(1 << 17)
                 .find_map(Result::err);

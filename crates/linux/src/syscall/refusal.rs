@@ -86,7 +86,7 @@ mod tests {
     const ROLE: &str = "RONDPOINT_TEST_ROLE";
     const NAME: &str = "each_sigsys_has_its_effect";
 
-    /// What a process does that has the handler.
+    /// The behaviour of a process with the handler.
     fn play(role: &str) {
         let own = Signals::of(&[libc::SIGSYS]);
         let arriving = (role == "read").then(|| {

@@ -64,7 +64,7 @@ impl Situation {
 /// The cost of a move for one application, against its budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
-    /// Its index in [`Situation::apps`].
+    /// Index of the application in [`Situation::apps`].
     pub app: usize,
     /// Memory to move: on nodes that its threads leave, or on nodes without its threads.
     pub memory: Bytes,

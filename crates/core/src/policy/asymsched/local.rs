@@ -69,7 +69,7 @@ fn climb(problem: &Problem, sets: &[Mask], aim: Aim) -> Vec<Mask> {
     seats.sets()
 }
 
-/// From a good enough placement, by exchanges, to one that moves less or, moving as much, has more
+/// Improves a good enough placement by exchanges until none moves less, or moves as much with more
 /// value. All placements on the way are good enough.
 pub(super) fn descend(problem: &Problem, sets: &[Mask], threshold: u64) -> Vec<Mask> {
     let mut best = sets.to_vec();

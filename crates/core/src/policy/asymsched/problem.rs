@@ -216,7 +216,7 @@ impl Problem {
         sets.iter().all(|&set| self.is_fast(set))
     }
 
-    /// The same problem with slow links allowed.
+    /// The problem with slow links allowed.
     pub(super) fn with_slow_links(&self) -> Self {
         Self { slow: vec![0; self.count], ..self.clone() }
     }

@@ -90,9 +90,9 @@ impl AppHistory {
 /// One application as the placement sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppView {
-    /// Its process.
+    /// Process of the application.
     pub pid: Pid,
-    /// Its running threads.
+    /// Number of its running threads.
     pub threads: usize,
     /// The socket where most of them run; the lower one on a tie.
     pub socket: usize,
@@ -126,7 +126,7 @@ pub enum Rule {
     Released,
 }
 
-/// Where the threads of one application go.
+/// The sockets for the threads of one application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// Process of the application.

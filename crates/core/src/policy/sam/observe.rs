@@ -102,8 +102,9 @@ fn majority_node(thread: &Thread) -> Option<usize> {
     accesses.iter().position(|&count| 2 * count > total)
 }
 
-/// Where a thread's data is, by its own access samples, else by the pages of its process. The pages
-/// of a process with several threads count only if one node holds more than [`MIN_HOME_SHARE`].
+/// The place of a thread's data, by its own access samples, else by the pages of its process. The
+/// pages of a process with several threads count only if one node holds more than
+/// [`MIN_HOME_SHARE`].
 fn home(app: &App, thread: &Thread, sockets: &Sockets) -> DataHome {
     // The data of a node without CPUs is remote from every socket, as scattered data is.
     let on = |node: usize| sockets.socket(node).map_or(DataHome::Scattered, DataHome::Socket);

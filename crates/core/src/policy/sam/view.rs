@@ -76,7 +76,7 @@ impl Layout {
     }
 }
 
-/// Where a thread's data is.
+/// The place of a thread's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DataHome {
     /// Not observed.
