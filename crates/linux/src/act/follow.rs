@@ -139,12 +139,16 @@ impl Look<'_> {
         };
         match self.masks.standing(&task, &now, cpuset) {
             Standing::Untouched => Some(now),
-            Standing::Ours(original) => Some(inside(original.cpus)),
+            Standing::Ours(original) => {
+                self.masks.trust(&task);
+                Some(inside(original.cpus))
+            }
             Standing::Heir(original) if disinherit(task, &original) => {
                 self.found.heirs += 1;
                 Some(inside(original.cpus))
             }
             Standing::Heir(_) => Some(now),
+            Standing::Changed(_) if !self.masks.is_confirmed(task) => Some(now),
             Standing::Changed(_) => {
                 self.found.left_alone += 1;
                 self.masks.let_go(&task, Nanos(since_boot_ns()));

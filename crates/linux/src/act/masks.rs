@@ -122,6 +122,8 @@ pub struct Masks {
     family: BTreeSet<Identity>,
     /// The sessions (setsid(2)) of processes with changed masks.
     sessions: BTreeSet<u32>,
+    /// Threads that looked as if they had chosen a mask, once.
+    doubted: BTreeSet<Task>,
     /// Whether the manager was killed, so that it did not observe the youngest threads.
     was_killed: bool,
 }
@@ -191,7 +193,19 @@ impl Masks {
         }
     }
 
-    /// Whether the thread of this number chose a mask of its own, as far as recorded.
+    /// Whether a thread looks for the second time as if it had chosen a mask. While a cpuset
+    /// changes, the kernel gives its CPUs and the masks of its threads one after the other.
+    pub fn is_confirmed(&mut self, task: Task) -> bool {
+        !self.doubted.insert(task) && self.doubted.remove(&task)
+    }
+
+    /// A thread has the mask that it was given.
+    pub fn trust(&mut self, task: &Task) {
+        self.doubted.remove(task);
+    }
+
+    /// Whether the thread of this number has ever chosen a mask since we changed it or gave the
+    /// same to others.
     #[must_use]
     pub fn has_chosen(&self, process: Identity, tid: Tid) -> bool {
         self.own.range(numbered(process, tid)).next().is_some()
@@ -200,6 +214,7 @@ impl Masks {
     /// Drops threads that have ended. Masks of ours that their heirs may have are kept.
     pub fn forget_gone(&mut self, at: Nanos, is_gone: impl Fn(&Task) -> bool) {
         self.own.retain(|task| !is_gone(task));
+        self.doubted.retain(|task| !is_gone(task));
         let ended: Vec<Task> = self.tasks().filter(|task| is_gone(task)).copied().collect();
         ended.iter().for_each(|task| self.let_go(task, at));
     }

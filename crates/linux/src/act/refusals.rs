@@ -1,5 +1,6 @@
-//! Tests that a mask which the kernel refuses to restore is not forgotten.
+//! Tests that no mask is forgotten if the kernel refuses to restore it, or changes a cpuset.
 
+use rondpoint_core::observation::{Observation, ProcessObservation, ThreadObservation};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{CpuSet, Nanos, Tid};
 
@@ -44,4 +45,67 @@ fn masks_that_the_kernel_refuses_to_restore_are_tried_again_at_the_end() {
     let mut actor = held(&before);
     assert_eq!(actor.begin_anew().refused, 0);
     assert!(!actor.has_changed_masks());
+}
+
+/// The kernel lowers the mask of a thread with its cpuset. A look may see the one before the other.
+#[test]
+fn a_mask_that_a_cpuset_has_changed_is_not_taken_for_one_that_a_thread_chose() {
+    let sleeper = Sleeper::start();
+    let process = sleeper.identity();
+    let thread = process.pid.0 as i32;
+    let before = affinity::get(thread).unwrap();
+    if before.len() < 2 {
+        return;
+    }
+    let one = |place| CpuSet::from_iter(before.iter().skip(place).take(1));
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::captured(folder.path());
+    let own = root.in_proc(process.pid.to_string());
+    std::fs::create_dir_all(&own).unwrap();
+    for name in ["stat", "task"] {
+        std::os::unix::fs::symlink(format!("/proc/{}/{name}", process.pid), own.join(name))
+            .unwrap();
+    }
+    std::fs::write(own.join("cpuset"), "/a\n").unwrap();
+    let cpuset = root.in_sys("fs/cgroup/cpuset/a");
+    std::fs::create_dir_all(&cpuset).unwrap();
+    let told = |cpus: &CpuSet| {
+        std::fs::write(cpuset.join("cpuset.effective_cpus"), cpus.to_string()).unwrap();
+    };
+    let machine = crate::topology::discover(&Root::live()).unwrap().topology;
+    let mut actor = Actor::new(root.clone(), machine, process.pid);
+    let look = |actor: &mut Actor| {
+        let tid = Tid(process.pid.0);
+        let thread = ThreadObservation { tid, ..ThreadObservation::default() };
+        let seen = ProcessObservation {
+            pid: process.pid,
+            started: process.started,
+            threads: vec![thread],
+            ..ProcessObservation::default()
+        };
+        let at = Nanos(crate::syscall::time::since_boot_ns());
+        let mut observation = Observation { at, processes: vec![seen], ..Observation::default() };
+        actor.follow(&mut observation).left_alone
+    };
+    actor.masks.enter(&Change {
+        plan: 1,
+        task: Task { process, tid: Tid(process.pid.0), started: process.started },
+        session: 1,
+        at: Nanos(1),
+        original: Original { cpus: before.clone(), whole: true },
+        via: None,
+        cpus: one(0),
+    });
+    // The cpuset has lost the CPU of the mask, has it again, and the mask is late.
+    affinity::set(thread, &one(1)).unwrap();
+    told(&before);
+    assert_eq!(look(&mut actor), 0);
+    told(&one(1));
+    assert_eq!(look(&mut actor), 0);
+    told(&before);
+    assert_eq!(look(&mut actor), 0, "it was right in between");
+    affinity::set(thread, &one(0)).unwrap();
+    assert_eq!(look(&mut actor), 0);
+    assert_eq!(actor.restore_masks().put_back, 1);
+    assert_eq!(affinity::get(thread).unwrap(), before);
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 use rondpoint_core::plan::StepResult;
 use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
@@ -22,6 +23,8 @@ use crate::{LinuxError, cpuset};
 /// Most rounds of the search for heirs (our choice). While one creator's mask is restored, another
 /// may still create threads.
 const MAX_ROUNDS: usize = 16;
+/// The kernel gives the CPUs of a changed cpuset to all its threads in a shorter time (our choice).
+const SETTLES: Duration = Duration::from_millis(2);
 /// Number of CPUs in the largest mask. No kernel is built for more.
 const ALL_CPUS: usize = 8192;
 
@@ -209,14 +212,26 @@ fn restore_one(
     task: Task,
     counts: &mut Restored,
 ) -> Result<(), Unseen> {
-    let now = match affinity::get(thread(task)) {
-        Ok(now) => now,
+    let look = || -> io::Result<(Standing, CpuSet)> {
+        let now = affinity::get(thread(task))?;
+        let cpuset = cpuset::cpus_of(root, task.process.pid);
+        Ok((masks.standing(&task, &now, cpuset.as_ref()), now))
+    };
+    // While a cpuset changes, its CPUs and a mask in it may not belong together.
+    let settled = look().and_then(|found| match found.0 {
+        Standing::Changed(_) => {
+            std::thread::sleep(SETTLES);
+            look()
+        }
+        _ => Ok(found),
+    });
+    let (standing, now) = match settled {
+        Ok(settled) => settled,
         // A thread with a mask of ours that has just ended is counted as gone by the caller.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
         Err(_) => return Err(Unseen),
     };
-    let cpuset = cpuset::cpus_of(root, task.process.pid);
-    let (original, count) = match masks.standing(&task, &now, cpuset.as_ref()) {
+    let (original, count) = match standing {
         Standing::Untouched => return Ok(()),
         Standing::Changed(original) if original.cpus == now => (None, &mut counts.in_place),
         Standing::Changed(_) => (None, &mut counts.left_alone),

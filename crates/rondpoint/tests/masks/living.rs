@@ -82,8 +82,12 @@ fn chooses(own: &CpuSet) {
     let plan = parts.plan(target.pid(), &[(target.pid(), first, true)]);
     target.order(&format!("pin {second}"));
     assert_eq!(apply(&mut parts, &plan), [StepResult::Refused { errno: 16 }]);
-    let (observation, followed) = parts.look();
-    assert_eq!(followed.left_alone, 1);
+    for times in [0, 1] {
+        let (observation, followed) = parts.look();
+        assert_eq!(followed.left_alone, times, "told when it is seen twice");
+        assert_eq!(exempt(&observation, target.pid()), Some(Exemption::OwnAffinity));
+    }
+    let (observation, _) = parts.look();
     assert_eq!(exempt(&observation, target.pid()), Some(Exemption::OwnAffinity));
     assert_eq!(exempt(&observation, worker), None);
     let plan = parts.plan(target.pid(), &[(target.pid(), first, false)]);
