@@ -313,6 +313,58 @@ mod tests {
     }
 
     #[test]
+    fn a_process_runs_again_after_the_limit_although_its_manager_does_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut child, identity, handle) = sleeping();
+        let (switch, events) = ("cgroup.freeze", "cgroup.events");
+        std::fs::write(directory.path().join(switch), "0").unwrap();
+        std::fs::write(directory.path().join(events), "frozen 1\n").unwrap();
+        let mut ledger =
+            LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
+        let farewell = ledger.freeze(identity, Means::Cgroup).unwrap();
+        let freezer = Freezer::open(directory.path()).unwrap();
+        let by_cgroup = by_cgroup(&handle, freezer, farewell, Duration::ZERO).unwrap().unwrap();
+        let farewell = ledger.freeze(identity, Means::Signal).unwrap();
+        let by_signal = by_signal(&Root::live(), identity, handle, farewell, Duration::ZERO);
+        let Ok(Freeze::Frozen(by_signal)) = by_signal else { panic!("{by_signal:?}") };
+        for frozen in [&by_cgroup, &by_signal] {
+            let end = frozen.guardian.as_ref().unwrap().end();
+            assert_eq!(wait_readable(&[end], 20_000).unwrap(), [true]);
+            assert!(!frozen.is_guarded());
+        }
+        assert_eq!(fs::read_to_string(directory.path().join(switch)).unwrap(), "0");
+        assert!(!stands_still(&Root::live(), identity));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn neither_this_process_nor_the_first_nor_one_with_a_debugger_is_frozen() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        let (mut child, identity, _) = sleeping();
+        let stat = fs::read_to_string(format!("/proc/{}/stat", identity.pid)).unwrap();
+        let (name, fields) = stat.rsplit_once(") ").unwrap();
+        fs::create_dir_all(root.in_proc(identity.pid.to_string())).unwrap();
+        let traced = format!("{name}) t{}", &fields[1..]);
+        fs::write(root.in_proc(format!("{}/stat", identity.pid)), traced).unwrap();
+        let mut ledger =
+            LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
+        let nobody = |pid| Identity { pid: Pid(pid), started: rondpoint_core::Nanos(0) };
+        for (process, why) in [
+            (nobody(1), "it would be this one, or the first"),
+            (nobody(std::process::id()), "it would be this one, or the first"),
+            (identity, "a debugger has it"),
+        ] {
+            let refused = freeze(&root, process, LONG, &mut ledger).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert_eq!(lines(&ledger).len(), 1, "the manager only");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_process_that_ends_before_it_is_stopped_is_gone_and_the_ledger_says_so() {
         let directory = tempfile::tempdir().unwrap();
         let (mut child, identity, handle) = sleeping();

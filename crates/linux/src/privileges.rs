@@ -213,7 +213,16 @@ mod tests {
         std::thread::spawn(|| {
             let before = caps::read(None, CapSet::Permitted).unwrap();
             let wanted = [Capability::CAP_SYS_NICE, Capability::CAP_KILL];
+            let may_inherit = before.contains(&Capability::CAP_CHOWN);
+            if may_inherit {
+                caps::raise(None, CapSet::Inheritable, Capability::CAP_CHOWN).unwrap();
+            }
+            let may_bound = before.contains(&Capability::CAP_SETPCAP);
             drop_capabilities(&wanted).unwrap();
+            if may_bound {
+                let bounding = caps::read(None, CapSet::Bounding).unwrap();
+                assert!(bounding.iter().all(|one| wanted.contains(one)), "{bounding:?}");
+            }
             let kept = before.into_iter().filter(|one| wanted.contains(one)).collect();
             for set in [CapSet::Effective, CapSet::Permitted] {
                 assert_eq!(caps::read(None, set).unwrap(), kept, "{set:?}");
@@ -225,6 +234,20 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn a_daemon_keeps_more_only_if_it_acts_or_freezes() {
+        let kept = |acts, freezes| match Needs::to_serve(acts, freezes).capabilities {
+            Kept::Only(list) => list.into_iter().collect::<HashSet<_>>(),
+            Kept::All => panic!("all"),
+        };
+        let watches = kept(false, false);
+        assert!(watches.iter().all(|one| !MOVE.contains(one) && !FREEZE.contains(one)));
+        assert!(!watches.contains(&Capability::CAP_KILL));
+        assert_eq!(kept(true, false), watches.iter().copied().chain(MOVE).collect());
+        let all = kept(true, false).into_iter().chain(FREEZE).chain([Capability::CAP_KILL]);
+        assert_eq!(kept(true, true), all.collect());
     }
 
     fn zero() -> String {

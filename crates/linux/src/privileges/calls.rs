@@ -260,7 +260,15 @@ mod tests {
         let serve = rules(Calls::Serve).unwrap();
         let kept = forbidden.iter().filter(|call| serve.contains_key(call));
         assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_socket, libc::SYS_connect]);
-        assert_eq!(serve[&libc::SYS_socket].len(), 1, "of one family only");
+        let family = |family: i32| {
+            let is_it = SeccompCondition::new(0, Length::Dword, Compare::Eq, family as u64);
+            vec![SeccompRule::new(vec![is_it.unwrap()]).unwrap()]
+        };
+        assert_eq!(serve[&libc::SYS_socket], family(libc::AF_UNIX), "of one family only");
+        let requests = |calls| rules(calls).unwrap()[&libc::SYS_ioctl].len();
+        let (few, more) = (TERMINAL.len(), TERMINAL.len() + EVENTS.len());
+        let all = [Calls::Read, Calls::Manage, Calls::Serve].map(requests);
+        assert_eq!(all, [few, more, more + SOCKETS.len()], "no rule would let any request through");
         let read = rules(Calls::Read).unwrap();
         assert!(MANAGE.iter().all(|call| !read.contains_key(call)));
     }
