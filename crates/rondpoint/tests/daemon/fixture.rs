@@ -1,8 +1,8 @@
 //! A daemon with a folder of its own, and programs with names of their own.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -127,6 +127,17 @@ fn perf_event_open() -> i64 {
     if cfg!(target_arch = "x86_64") { 298 } else { 241 }
 }
 
+/// Sends calls, and prints the first reply.
+pub(crate) fn call(socket: &str, calls: &[&str]) {
+    let mut stream = UnixStream::connect(socket).expect("a daemon");
+    let text: String = calls.iter().map(|call| format!("{call}\0")).collect();
+    stream.write_all(text.as_bytes()).expect("it reads");
+    let mut reply = Vec::new();
+    std::io::BufReader::new(stream).read_until(0, &mut reply).expect("it replies");
+    reply.pop();
+    println!("{}", String::from_utf8_lossy(&reply));
+}
+
 /// A running daemon; killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
@@ -245,11 +256,31 @@ impl Daemon {
 
     /// The same as another user.
     pub(crate) fn ask_as(&self, user: u32, words: &[&str]) -> Asked {
-        let copy = self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint");
-        let mut command = Command::new(copy);
-        command.args(words).arg("--socket").arg(self.socket());
+        self.ask_of((user, user), words)
+    }
+
+    /// The first reply to these calls, sent at once by a user.
+    pub(crate) fn call_as(&self, user: u32, calls: &[Value]) -> Value {
+        let own = std::env::current_exe().expect("this program");
+        let mut command = Command::new(self.copy(&own, "test"));
+        command.arg("call").arg(self.socket()).args(calls.iter().map(Value::to_string));
         command.uid(user).gid(user);
+        let asked = asked(command);
+        serde_json::from_str(&asked.output).unwrap_or_else(|error| panic!("{error}: {asked:?}"))
+    }
+
+    /// As [`Self::ask_as`], of another group.
+    pub(crate) fn ask_of(&self, (user, group): (u32, u32), words: &[&str]) -> Asked {
+        let mut command =
+            Command::new(self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint"));
+        command.args(words).arg("--socket").arg(self.socket());
+        command.uid(user).gid(group);
         asked(command)
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     fn command(&self, words: &[&str]) -> Command {

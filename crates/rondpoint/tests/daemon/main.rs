@@ -31,6 +31,9 @@ const TESTS: &[Test] = &[
     ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
     ("another_user_may_look_at_his_own_and_change_nothing", refused),
     ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
+    ("members_of_the_group_may_do_what_root_may", grouped),
+    ("a_manager_of_root_stops_all_moves_and_a_name_that_a_user_chose_does_not", rival),
+    ("a_daemon_that_began_without_the_right_to_act_does_not_act_after_a_reload", never_acts),
     ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
     ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
         ["without-counters", command @ ..] => fixture::without_counters(command),
+        ["call", socket, calls @ ..] => fixture::call(socket, calls),
         words => return harness::run(TESTS, words),
     }
     ExitCode::SUCCESS
@@ -85,6 +89,11 @@ fn chosen(own: &CpuSet) {
         (&left["state"], &left["why"]),
         (&"left".into(), &format!("excluded: command other-*{}", fixture::mark()).into())
     );
+    for (pid, why) in [(1, "it is the first process"), (daemon.pid(), "it is this daemon")] {
+        let asked = daemon.ask(&["manage", &pid.to_string()]);
+        assert!(asked.errors.contains(why), "{asked:?}");
+        assert!(daemon.process(pid).is_none_or(|found| found["state"] != "managed"), "{why}");
+    }
     let asked = daemon.ask(&["manage", &other.pid().to_string()]);
     assert!(asked.success && asked.errors.contains("is left: excluded"), "{asked:?}");
     assert_eq!(other.worker.narrow_threads(own), 1, "it chose one itself");
@@ -138,7 +147,14 @@ fn refused(own: &CpuSet) {
     let wanted = Program::start("wanted-a");
     daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     let pid = wanted.pid().to_string();
-    for words in [&["pause"][..], &["resume"], &["reload"], &["leave", &pid], &["manage", &pid]] {
+    for words in [
+        &["pause"][..],
+        &["resume"],
+        &["reload"],
+        &["leave", &pid],
+        &["manage", &pid],
+        &["status", "--metrics"],
+    ] {
         let asked = daemon.ask_as(NOBODY, words);
         let expected = "user 65534 may not";
         assert!(!asked.success && asked.errors.contains(expected), "{words:?}: {asked:?}");
@@ -149,9 +165,20 @@ fn refused(own: &CpuSet) {
     let status: serde_json::Value = serde_json::from_str(&status.output).expect("JSON");
     assert_eq!(status["processes"], serde_json::json!([]));
     assert!(status["nodes"].as_array().is_some_and(|nodes| !nodes.is_empty()));
+    let watch = serde_json::json!({ "method": "org.rondpoint.Daemon.Watch" });
+    let decisions = |user| {
+        daemon.call_as(user, std::slice::from_ref(&watch))["parameters"]["decisions"].clone()
+    };
+    assert!(decisions(0).as_array().is_some_and(|all| !all.is_empty()));
+    assert_eq!(decisions(NOBODY), serde_json::json!([]));
+    let mut untold = watch.clone();
+    (untold["more"], untold["oneway"]) = (true.into(), true.into());
+    let info = serde_json::json!({ "method": "org.varlink.service.GetInfo" });
+    let first = daemon.call_as(NOBODY, &[untold, info]);
+    assert_eq!(first["parameters"]["vendor"], "Rondpoint", "a oneway call has no reply: {first}");
     assert!(daemon.process(wanted.pid()).is_some(), "it goes on");
     let log = daemon.end();
-    assert!(log.matches("NotAllowed").count() >= 6 && log.contains("user=65534"), "{log}");
+    assert!(log.matches("NotAllowed").count() >= 7 && log.contains("user=65534"), "{log}");
 }
 
 /// Programs of another user, which end with the test.
@@ -218,6 +245,67 @@ fn limited(_: &CpuSet) {
     daemon.end();
 }
 
+fn grouped(_: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    const OPERATORS: u32 = 65_532;
+    let daemon = Daemon::start("act", &format!("group = \"{OPERATORS}\"\n{}", rules()));
+    let stranger = daemon.ask_as(NOBODY, &["pause"]);
+    assert!(!stranger.success && stranger.errors.contains("root and the group 65532"));
+    let asked = daemon.ask_of((NOBODY, OPERATORS), &["pause"]);
+    assert!(asked.success, "{asked:?}");
+    assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
+    daemon.end();
+}
+
+fn rival(own: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let wanted = Program::start("wanted-a");
+    if !daemon.can_act() {
+        return;
+    }
+    let folder = fixture::folder();
+    let numad = folder.path().join("numad");
+    executable::install(fixture::program("sleep"), &numad);
+    let command = [numad.to_str().expect("text"), "1000"];
+    let is_told = || daemon.json(&["status", "--json"])["others"].to_string().contains("numad");
+    let strange = Sleepers::of(&command, NOBODY);
+    for _ in 0..2 {
+        let before = moved(&daemon, &wanted);
+        daemon.wait_for("moves", || moved(&daemon, &wanted) > before + 2);
+    }
+    assert!(!is_told());
+    let real = Sleepers::of(&command, 0);
+    daemon.wait_for("it", is_told);
+    assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
+    drop(real);
+    daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
+    drop(strange);
+    daemon.end();
+}
+
+fn never_acts(own: &CpuSet) {
+    const LOOKS: u64 = 20;
+    let daemon = Daemon::start("observe", &rules());
+    let wanted = Program::start("wanted-a");
+    let state = || daemon.process(wanted.pid()).map(|found| found["state"].clone());
+    daemon.wait_for("it", || state() == Some("watched".into()));
+    daemon.configure("act", &rules());
+    let asked = daemon.ask(&["reload"]);
+    assert!(asked.errors.contains("when the daemon is started anew"), "{asked:?}");
+    let looks = || daemon.json(&["status", "--json"])["totals"]["looks"].as_u64().expect("looks");
+    let before = looks();
+    daemon.wait_for("looks", || looks() > before + LOOKS);
+    assert_eq!((state(), wanted.worker.narrow_threads(own)), (Some("watched".into()), 1));
+    daemon.end();
+}
+
 /// A user has as many other users as /etc/subuid gives.
 fn outrun(_: &CpuSet) {
     if effective_user() != 0 {
@@ -251,6 +339,9 @@ fn outrun(_: &CpuSet) {
     assert!(asked.errors.contains("managed by request of their users"), "{asked:?}");
     assert!(daemon.ask(&["manage", &third.pid(0)]).success);
     assert!(state(&third.pid(0)).contains("managed"), "a place is left to root");
+    let fourth = Sleepers::start(1, 0);
+    let asked = daemon.ask(&["manage", &fourth.pid(0)]);
+    assert!(asked.errors.contains("2 processes are managed already"), "{asked:?}");
     std::fs::write(&go, "").expect("ours");
     let owner = || rondpoint_linux::root::owner(&Root::live(), Pid(first.parse().expect("ours")));
     let has_become = || {

@@ -125,7 +125,7 @@ fn strangers_take_no_place_of_root() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::listen(&folder.path().join("control")).unwrap();
     let of = |user| Peer { pid: 1, user, groups: Vec::new() };
-    for user in std::iter::once(0).chain(1..=4 * MOST as u32) {
+    let add = |server: &mut Server, user| {
         server.make_room(&of(user));
         server.next += 1;
         let connection = Connection {
@@ -138,9 +138,53 @@ fn strangers_take_no_place_of_root() {
             active: Instant::now(),
         };
         server.connections.insert(Id(server.next), connection);
+    };
+    for user in std::iter::once(0).chain(1..=4 * MOST as u32) {
+        add(&mut server, user);
     }
-    assert_eq!(server.connections.len(), MOST);
-    assert_eq!(server.connections.values().filter(|one| one.peer.user == 0).count(), 1);
+    let count = |server: &Server, user| {
+        server.connections.values().filter(|one| one.peer.user == user).count()
+    };
+    assert_eq!((server.connections.len(), count(&server, 0)), (MOST, 1));
+    for _ in 0..2 * MOST_OF_A_USER {
+        add(&mut server, 7);
+    }
+    assert_eq!(count(&server, 7), MOST_OF_A_USER);
+    for _ in 0..2 * MOST {
+        add(&mut server, 0);
+    }
+    assert_eq!((server.connections.len(), count(&server, 0)), (MOST, MOST), "root has no limit");
+}
+
+#[test]
+fn a_daemon_that_is_stopped_keeps_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let _stopped = UnixListener::bind(&path).unwrap();
+    let address = SocketAddr::from_pathname(&path).unwrap();
+    let mut waiting = Vec::new();
+    // somaxconn of them fit, 4,096 by default.
+    let is_full = (0..1 << 17).any(|_| {
+        let asked = peer::connect_within(&address, Duration::ZERO);
+        asked.map(|stream| waiting.push(stream)).is_err()
+    });
+    assert!(is_full);
+    let error = Server::listen(&path).err().unwrap();
+    assert!(error.to_string().contains("another daemon listens there"), "{error}");
+}
+
+#[test]
+fn of_two_daemons_that_begin_together_one_waits_for_the_other() {
+    const A_WHILE: Duration = Duration::from_millis(200);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control");
+    let first = alone_in(&path).unwrap();
+    let (tells, hears) = std::sync::mpsc::channel();
+    let second = std::thread::spawn(move || tells.send(Server::listen(&path).is_ok()).unwrap());
+    assert!(hears.recv_timeout(A_WHILE).is_err(), "the first looks at the socket");
+    drop(first);
+    assert!(hears.recv().unwrap());
+    second.join().unwrap();
 }
 
 #[test]

@@ -25,6 +25,16 @@ struct Wanted {
     cpus: f64,
 }
 
+/// Why a process is never managed, whatever the rules say.
+fn never(known: &Known) -> Option<&'static str> {
+    match known.identity.pid.0 {
+        _ if known.is_kernel_thread => Some("it is a thread of the kernel"),
+        1 => Some("it is the first process"),
+        pid if pid == std::process::id() => Some("it is this daemon"),
+        _ => None,
+    }
+}
+
 impl Station {
     /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
@@ -76,10 +86,14 @@ impl Station {
         for pid in self.interesting() {
             let Some(known) = self.census.complete(&self.from, pid) else { continue };
             let known = known.clone();
-            if known.is_kernel_thread || pid.0 == 1 || pid.0 == std::process::id() {
+            let process = known.identity;
+            if let Some(why) = never(&known) {
+                // Told to the client that asked for it.
+                if self.requests.contains_key(&pid) {
+                    left.insert(pid, Left { process, why: why.to_string() });
+                }
                 continue;
             }
-            let process = known.identity;
             if let Some(error) = refused.get(&pid) {
                 left.insert(pid, Left { process, why: format!("not readable: {error}") });
                 continue;
