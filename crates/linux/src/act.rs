@@ -207,7 +207,7 @@ impl Actor {
         let result = match plan.steps.get(step) {
             Some(Proposal { action: Action::SetAffinity { pid, .. }, .. }) => {
                 match self.prepared.remove(&(plan.number, step)) {
-                    Some(Ok(change)) => threads::give(&mut self.masks, &change),
+                    Some(Ok(change)) => self.give(change, ledger),
                     Some(Err(result)) => result,
                     None if self.identity(*pid).is_none() => StepResult::Gone,
                     None => StepResult::Refused { errno: libc::EINVAL },
@@ -226,6 +226,18 @@ impl Actor {
         };
         let spent = Nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         Outcome { plan: plan.number, step, result, spent, frozen }
+    }
+
+    /// After a refusal the ledger says what the thread has. Otherwise, once later plans are written
+    /// down, the refused mask counts as given.
+    fn give(&mut self, change: Change, ledger: &mut LedgerFile) -> StepResult {
+        let had = self.masks.now(&change.task).unwrap_or(&change.original.cpus).clone();
+        let result = threads::give(&mut self.masks, &change);
+        if matches!(result, StepResult::Refused { .. }) {
+            // A ledger that cannot be written stops all later plans.
+            let _ = ledger.write(&[Change { cpus: had, via: None, ..change }.entry()]);
+        }
+        result
     }
 
     fn move_memory(

@@ -4,9 +4,12 @@ use rondpoint_core::observation::{Observation, ProcessObservation, ThreadObserva
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{CpuSet, Nanos, Tid};
 
+use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
+
 use super::Actor;
 use super::masks::{Change, Original, Task};
 use crate::Root;
+use crate::ledger_file::{self, LedgerFile};
 use crate::sleeper::Sleeper;
 use crate::syscall::affinity;
 
@@ -107,5 +110,49 @@ fn a_mask_that_a_cpuset_has_changed_is_not_taken_for_one_that_a_thread_chose() {
     affinity::set(thread, &one(0)).unwrap();
     assert_eq!(look(&mut actor), 0);
     assert_eq!(actor.restore_masks().put_back, 1);
+    assert_eq!(affinity::get(thread).unwrap(), before);
+}
+
+/// The manager writes a plan down, and the kernel refuses it. Later plans follow, and it is killed.
+#[test]
+fn a_mask_is_restored_from_a_ledger_although_a_later_one_was_refused() {
+    let sleeper = Sleeper::start();
+    let process = sleeper.identity();
+    let thread = process.pid.0 as i32;
+    let before = affinity::get(thread).unwrap();
+    let machine = synthetic::parse("node:1 core:1").unwrap();
+    let mut actor = Actor::new(Root::live(), machine, process.pid);
+    let folder = tempfile::tempdir().unwrap();
+    let ledgers = folder.path().join("ledgers");
+    let mut ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
+    let change = |number, tid, cpus: CpuSet| Change {
+        plan: number,
+        task: Task { process, tid: Tid(tid), started: process.started },
+        session: 1,
+        at: Nanos(number),
+        original: Original { cpus: before.clone(), whole: false },
+        via: None,
+        cpus,
+    };
+    let (one, absent) = (CpuSet::from_iter(before.iter().take(1)), CpuSet::from_iter([8000]));
+    for (number, cpus) in [(1, one.clone()), (2, absent)] {
+        let (pid, tid) = (process.pid, Tid(process.pid.0));
+        let action = Action::SetAffinity { pid, tid, cpus: cpus.clone(), via: None };
+        let reason = Reason::Other("a test".to_string());
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number, steps, ..Plan::default() };
+        let change = change(number, tid.0, cpus);
+        ledger.write(&[change.entry()]).unwrap();
+        actor.prepared.insert((number, 0), Ok(change));
+        let result = actor.step(&plan, 0, &mut ledger).result;
+        assert_eq!(matches!(result, StepResult::Refused { .. }), number == 2, "{result:?}");
+    }
+    assert_eq!(affinity::get(thread).unwrap(), one);
+    // Of a thread that has ended since.
+    ledger.write(&[change(3, 5_000_000, one).entry()]).unwrap();
+    drop(ledger);
+    let left = ledger_file::left_behind(&ledgers).unwrap().left;
+    let restored = super::threads::restore(&Root::live(), &left[0].masks);
+    assert_eq!((restored.left_alone, restored.refused), (0, 0), "{restored:?}");
     assert_eq!(affinity::get(thread).unwrap(), before);
 }
