@@ -3,7 +3,9 @@
 use crate::scene::{Host, World, machine, process, second};
 use expect_test::{Expect, expect};
 use rondpoint_core::model::{Rung, Touch};
-use rondpoint_core::{Model, Nanos, Topology};
+use rondpoint_core::plan::{Refusal, Refused};
+use rondpoint_core::policy::auto::Veto;
+use rondpoint_core::{Action, Model, Nanos, Proposal, Tid, Topology};
 
 /// What two readers, each of which the one that fills its buffers sits away from, show in an
 /// interval of 100 ms.
@@ -58,25 +60,54 @@ impl Pairs {
         }
         model
     }
+
+    /// Whether thread 103 is on the node of thread 100, and thread 102 on that of thread 101, after
+    /// these steps.
+    fn are_together_after(self, steps: &[Proposal], topology: &Topology) -> bool {
+        let node = |index: usize| {
+            let of_thread = |step: &&Proposal| step.action.tid() == Some(Tid(100 + index as u32));
+            let cpu = match steps.iter().find(of_thread).map(|step| &step.action) {
+                Some(Action::SetAffinity { cpus, .. }) => cpus.iter().next(),
+                _ => None,
+            };
+            topology.node_of_cpu(cpu.unwrap_or(self.cpus[index]))
+        };
+        node(0) == node(3) && node(1) == node(2)
+    }
 }
 
-/// The first line of each kind that a step tells, with its time, over this many seconds.
+/// What each policy does with threads, and whether the pairs of `touch` share a node after it. Each
+/// line has the time at which it is first so, over this many seconds.
 fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) -> World {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
     let (mut text, mut last) = (String::new(), String::new());
     for number in 1..=10 * seconds {
-        let model = pairs(number).interval(number, &world.topology);
-        let step = world.step(&model);
-        let of_threads: Vec<&str> = step.lines().filter(|line| line.contains("thread")).collect();
-        let what = of_threads.join("\n  ");
-        let kind: String = what.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        if kind != last && !what.is_empty() && !what.contains("more than 3 needed") {
+        let shown = pairs(number);
+        let (steps, vetoed) = world.decide(&shown.interval(number, &world.topology));
+        let waits = |one: &Refused| one.refusal == Refusal::Vetoed { veto: Veto::SamplesFirst };
+        let what = match moved(&steps) {
+            Some(policy) if shown.are_together_after(&steps, &world.topology) => {
+                format!("{policy} brings pairs together")
+            }
+            Some(policy) => format!("{policy} moves threads, pairs are apart"),
+            None if vetoed.iter().any(waits) => "threads wait for samples".to_string(),
+            None => match vetoed.iter().find(|one| one.proposal.action.tid().is_some()) {
+                Some(held) => format!("{} finds no move worth its cost", held.proposal.policy),
+                None => String::new(),
+            },
+        };
+        if what != last && !what.is_empty() {
             text += &format!("{:.1} s: {what}\n", number as f64 / 10.0);
         }
-        last = kind;
+        last = what;
     }
     expected.assert_eq(&text);
     world
+}
+
+/// The policy that moves threads, if one does.
+fn moved(steps: &[Proposal]) -> Option<&'static str> {
+    steps.iter().find(|step| step.action.tid().is_some()).map(|step| step.policy)
 }
 
 #[test]
@@ -88,16 +119,8 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
             _ => APART,
         },
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            0.1 s: threads wait for samples
+            0.4 s: sharing brings pairs together
         "#]],
     );
 }
@@ -108,15 +131,8 @@ fn a_thread_that_is_not_named_yet_is_waited_for_until_the_epoch_ends() {
         1,
         |_| Pairs { touch: &[[0, 3], [1, 1], [2, 2]], ..APART },
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            0.1 s: threads wait for samples
+            1.0 s: sharing brings pairs together
         "#]],
     );
 }
@@ -130,19 +146,9 @@ fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
             _ => APART,
         },
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
-            0.5 s: held: sam: thread 102 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 103 of 1 to CPUs 0-1; it is not worth it
+            0.1 s: threads wait for samples
+            0.4 s: sharing brings pairs together
+            0.5 s: sam finds no move worth its cost
         "#]],
     );
 }
@@ -159,19 +165,9 @@ fn a_thread_with_the_number_of_one_that_ended_was_brought_to_no_partner() {
             _ => APART,
         },
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            0.4 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
-            0.7 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            0.1 s: threads wait for samples
+            0.4 s: sharing brings pairs together
+            0.7 s: sam finds no move worth its cost
         "#]],
     );
 }
@@ -182,9 +178,7 @@ fn without_samples_of_addresses_sam_gathers_the_threads_it_sees() {
         1,
         |_| Pairs { rung: Rung::Counters, ..APART },
         expect![[r#"
-            0.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-              sam: thread 102 of 1 to CPUs 0-1
+            0.1 s: sam moves threads, pairs are apart
         "#]],
     );
 }
@@ -201,16 +195,8 @@ fn samples_are_many_again_for_pairs_that_come_apart_when_carrefour_asks_for_few(
             21.. => Pairs { fetched: 0.0, rung: Rung::Counters, ..TOGETHER },
         },
         expect![[r#"
-            1.5 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            2.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-              held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; it is not worth it
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; it is not worth it
-              held: sam: thread 102 of 1 to CPUs 0-1; it is not worth it
+            1.5 s: threads wait for samples
+            2.0 s: sharing brings pairs together
         "#]],
     );
     expect![[r#"
@@ -231,14 +217,8 @@ fn a_thread_that_was_not_seen_is_named_too_before_others_push_it_away() {
             _ => Pairs { touch: APART.touch, ..HALF },
         },
         expect![[r#"
-            0.6 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
-            1.0 s: sharing: thread 102 of 1 to CPU 3, then CPUs 2-3
-              sharing: thread 103 of 1 to CPU 1, then CPUs 0-1
-              sharing: thread 100 of 1 to CPUs 0-1
-              sharing: thread 101 of 1 to CPUs 2-3
+            0.6 s: sharing brings pairs together
+            1.0 s: sharing brings pairs together
         "#]],
     );
 }
@@ -250,24 +230,16 @@ fn where_samples_name_nobody_sam_acts() {
         2,
         with(&[[0, 0], [1, 1], [2, 2], [3, 3]]),
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            1.0 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-              sam: thread 102 of 1 to CPUs 0-1
+            0.1 s: threads wait for samples
+            1.0 s: sam moves threads, pairs are apart
         "#]],
     );
     check(
         3,
         with(&[]),
         expect![[r#"
-            0.1 s: held: sam: thread 103 of 1 to CPU 0, then CPUs 0-1; samples are asked first which threads share data with each other
-              held: sam: thread 100 of 1 to CPU 3, then CPUs 2-3; samples are asked first which threads share data with each other
-              held: sam: thread 102 of 1 to CPUs 0-1; samples are asked first which threads share data with each other
-            2.1 s: sam: thread 103 of 1 to CPU 0, then CPUs 0-1
-              sam: thread 100 of 1 to CPU 3, then CPUs 2-3
-              sam: thread 102 of 1 to CPUs 0-1
+            0.1 s: threads wait for samples
+            2.1 s: sam moves threads, pairs are apart
         "#]],
     );
 }

@@ -1,7 +1,7 @@
 //! A machine, the policy, and a host that does what it is told or nothing; plans as lines of text.
 
 use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
-use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refusal, StepResult};
+use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refusal, Refused, StepResult};
 use rondpoint_core::policy::auto::Auto;
 use rondpoint_core::policy::views::{Interval, View, Views};
 use rondpoint_core::topology::synthetic;
@@ -85,18 +85,26 @@ impl World {
         Self { topology, auto, random, host, plans: 0, lanes, rates: Vec::new() }
     }
 
-    /// One interval: what is proposed and what is held back. Sampling is told apart.
-    pub(crate) fn step(&mut self, model: &Model) -> String {
+    /// One interval: the steps and the vetoed proposals, without sampling rates.
+    pub(crate) fn decide(&mut self, model: &Model) -> (Vec<Proposal>, Vec<Refused>) {
         model.check(&self.topology).expect("a model without contradictions");
-        let proposals = self.propose(model);
+        let mut proposals = self.propose(model);
+        let vetoed = self.auto.take_choice().vetoed;
+        self.learn(proposals.clone());
         let second = model.at.0 / 1_000_000_000;
-        let sampling = proposals.iter().filter(|one| is_sampling(one));
+        let sampling = proposals.extract_if(.., |one| is_sampling(one));
         self.rates.extend(sampling.map(|one| format!("{second} s: {}", one.action)));
+        (proposals, vetoed)
+    }
+
+    /// One interval: what is proposed and what is held back, in words.
+    pub(crate) fn step(&mut self, model: &Model) -> String {
+        let (proposals, vetoed) = self.decide(model);
         let mut out = String::new();
-        for one in proposals.iter().filter(|one| !is_sampling(one)) {
+        for one in &proposals {
             writeln!(out, "{}: {}", one.policy, one.action).expect("text");
         }
-        for held in self.auto.take_choice().vetoed {
+        for held in vetoed {
             let (policy, action) = (held.proposal.policy, &held.proposal.action);
             let why = match held.refusal {
                 Refusal::Worth { .. } => "it is not worth it".to_string(),
@@ -104,7 +112,6 @@ impl World {
             };
             writeln!(out, "held: {policy}: {action}; {why}").expect("text");
         }
-        self.learn(proposals);
         if out.is_empty() { "nothing\n".to_string() } else { out }
     }
 
