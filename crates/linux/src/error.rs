@@ -75,4 +75,10 @@ impl LinuxError {
             Self::Format { .. } | Self::Input { .. } | Self::Topology(_) => None,
         }
     }
+
+    /// Whether the kernel refused access for a missing right.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno(), Some(libc::EACCES | libc::EPERM))
+    }
 }

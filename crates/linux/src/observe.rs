@@ -54,6 +54,14 @@ const MOST_NAMES: usize = 256;
 /// Readings therefore take at most 0.2 % of the time (our choice).
 const REST: u32 = 500;
 
+/// Turns an error for a missing right into `None`.
+fn unless_denied<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
+    match read {
+        Err(error) if error.is_denied() => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// An observer of one program, or of several that come and go.
 pub struct Observer {
     root: Root,

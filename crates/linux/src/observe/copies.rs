@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rondpoint_core::limits::MAX_REMEMBERED_PAGES;
 use rondpoint_core::observation::{Mapping, Replica};
 
-use super::REST;
+use super::{REST, unless_denied};
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::{maps, numa_copies};
@@ -35,24 +35,14 @@ impl Copies {
         if self.next.is_some_and(|next| begin < next) {
             return Ok(None);
         }
-        let found = allowed(mappings(&folder.join("maps")))?;
+        let found = unless_denied(mappings(&folder.join("maps")))?;
         self.next = Some(begin + (begin.elapsed() * REST).max(INTERVAL));
         Ok(found)
     }
 
     /// The pages with copies, and those that the kernel replicates no more.
     pub(super) fn replicas(folder: &Path) -> Result<Option<Vec<Replica>>, LinuxError> {
-        allowed(replicas(&folder.join("numa_copies")))
-    }
-}
-
-/// Turns a missing right or the end of the process into `None`.
-fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
-    match read {
-        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM | libc::ESRCH)) => {
-            Ok(None)
-        }
-        other => other.map(Some),
+        unless_denied(replicas(&folder.join("numa_copies")))
     }
 }
 

@@ -16,8 +16,8 @@ use rondpoint_core::{Bytes, Pid, Topology};
 use self::policy::Policies;
 use self::spread::by_pages;
 use self::walk::Walk;
-use super::REST;
 use super::tasks::read;
+use super::{REST, unless_denied};
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps::{self, Mapping, Mode};
@@ -89,7 +89,7 @@ impl Maps {
             return Ok(memory);
         }
         // The maps of another user's process may not be read, though its threads may be observed.
-        let totals = allowed(totals(path))?;
+        let totals = unless_denied(totals(path))?;
         self.rest(begin);
         let Some(totals) = totals else {
             self.policy_read = Some(Vec::new());
@@ -123,7 +123,7 @@ impl Maps {
         if self.policies_rest_until.is_none_or(|until| begin >= until) {
             let walk = Walk::of(&path.with_file_name("pagemap"), policy::ENTRIES);
             let entries = |mapping: &Mapping| walk.entries(mapping);
-            allowed(self.policies.read_on(path, known, policy::ENTRIES, entries))?;
+            unless_denied(self.policies.read_on(path, known, policy::ENTRIES, entries))?;
             self.policies_rest_until = Some(begin + begin.elapsed() * REST);
         }
         self.policy_read = match &mappings {
@@ -154,17 +154,9 @@ impl Maps {
     }
 }
 
-/// Turns a missing right into `None`.
-fn allowed<T>(read: Result<T, LinuxError>) -> Result<Option<T>, LinuxError> {
-    match read {
-        Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => Ok(None),
-        other => other.map(Some),
-    }
-}
-
 /// The mappings of a process, without the kernel's own; `None` if they may not be read.
 fn mappings(path: &Path) -> Result<Option<Vec<Mapping>>, LinuxError> {
-    let Some(mut lines) = allowed(Lines::open(path))?.flatten() else { return Ok(None) };
+    let Some(mut lines) = unless_denied(Lines::open(path))?.flatten() else { return Ok(None) };
     let mut mappings = Vec::new();
     while let Some((number, line)) = lines.next_line()? {
         let parsed = maps::mapping_of(number, line);
@@ -214,7 +206,7 @@ struct Modes {
 
 impl Modes {
     fn open(maps: &Path) -> Result<Self, LinuxError> {
-        Ok(Self { lines: allowed(Lines::open(maps))?.flatten(), last: None })
+        Ok(Self { lines: unless_denied(Lines::open(maps))?.flatten(), last: None })
     }
 
     /// Range and mode of the mapping that begins at an address; `None` if `maps` has none there.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::SharedMapping;
 
-use super::REST;
+use super::{REST, unless_denied};
 use crate::LinuxError;
 use crate::lines::Lines;
 use crate::parse::maps;
@@ -34,10 +34,7 @@ impl Shared {
         if self.next.is_some_and(|next| begin < next) {
             return Ok(None);
         }
-        let found = match mappings(path) {
-            Err(error) if matches!(error.errno(), Some(libc::EACCES | libc::EPERM)) => None,
-            other => other?,
-        };
+        let found = unless_denied(mappings(path))?.flatten();
         let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
         self.interval = Some(interval);
         self.next = Some(begin + (begin.elapsed() * REST).max(interval));
