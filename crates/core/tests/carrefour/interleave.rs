@@ -115,3 +115,22 @@ fn only_the_excess_leaves_and_only_for_nodes_below_the_mean() {
     check(&of(3), &[0.0, 0.0, 0.0, 1.0]);
     check(&shares(&machine(), &[25.0; 4], 0, Draw::Excess), &[1.0, 0.0, 0.0, 0.0]);
 }
+
+/// Each run of sixteen pages of a node with all the traffic is on the four nodes, four pages each,
+/// within one.
+#[test]
+fn of_neighbouring_pages_each_node_gets_its_share() {
+    let loads = [1.0, 0.0, 0.0, 0.0];
+    let traffic = Traffic::new(Matrix::from_fn(4, |n, m| if n == 0 { loads[m] } else { 0.0 }));
+    for seed in 0..100 {
+        let interleaving = Interleaving::new(&traffic, &machine(), Draw::Excess);
+        let mut random = Random::new(seed);
+        let mut node_of = || interleaving.target(0, None, &mut random).unwrap_or(0);
+        let pages: Vec<usize> = (0..1_000).map(|_| node_of()).collect();
+        for run in pages.windows(16) {
+            let on = |node| run.iter().filter(|page| **page == node).count();
+            let counts = [on(0), on(1), on(2), on(3)];
+            assert!(counts.iter().all(|count| (3..=5).contains(count)), "{seed}: {counts:?}");
+        }
+    }
+}

@@ -1,6 +1,10 @@
 //! Draws the target of a shared page (ALGORITHMS 1.5). A page leaves its node with the probability
 //! of the node's share of the traffic. The target is drawn with weights: the less traffic a node
 //! has, the larger its weight.
+//!
+//! [`Draw::Excess`] replaces random numbers by an even sequence. Each node gets its share of any
+//! run of neighbouring pages, within a page or two. Programs read memory in order. With random
+//! targets, threads often wait at one controller while another is idle.
 
 use super::preset::Draw;
 use crate::index_set::NodeSet;
@@ -9,6 +13,11 @@ use crate::random::Random;
 use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cell::Cell;
+
+/// Step of the even sequence: the golden ratio, whose multiples are the most evenly distributed
+/// (Knuth, The Art of Computer Programming 6.4, theorem S).
+const EVEN_STEP: f64 = 0.618_033_988_749_895;
 
 /// The probabilities for pages that leave busy controllers in one round.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +54,8 @@ pub struct Interleaving {
     /// The share of each controller at equal load.
     fair: f64,
     draw: Draw,
+    /// For each node, the last number of the even sequence for pages that may leave it.
+    last: Vec<Cell<Option<f64>>>,
 }
 
 impl Interleaving {
@@ -77,7 +88,8 @@ impl Interleaving {
         };
         let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
         let sums = running_sums(weight.iter().copied());
-        Self { weight, sums, share: use_of, fair, draw }
+        let last = vec![Cell::new(None); load.len()];
+        Self { weight, sums, share: use_of, fair, draw, last }
     }
 
     /// Whether a node serves less than its share.
@@ -94,15 +106,13 @@ impl Interleaving {
         preference: Option<&dyn Fn(usize) -> f64>,
         random: &mut Random,
     ) -> Option<usize> {
-        if !self.leaves(source, random) {
-            return None;
-        }
+        let unit = self.leaves(source, random)?;
         let target = match preference {
-            None => draw(&self.sums, self.draw, random),
+            None => draw(&self.sums, self.draw, unit, random),
             Some(preference) => {
                 let weights = self.weight.iter().enumerate();
                 let weights = weights.map(|(node, weight)| weight * preference(node));
-                draw(&running_sums(weights), self.draw, random)
+                draw(&running_sums(weights), self.draw, unit, random)
             }
         };
         target.filter(|target| *target != source)
@@ -116,12 +126,10 @@ impl Interleaving {
         used: impl Fn() -> A,
         random: &mut Random,
     ) -> Option<usize> {
-        if !self.leaves(source, random) {
-            return None;
-        }
+        let unit = self.leaves(source, random)?;
         let once = self.sums.last().copied().unwrap_or(0.0);
         let more = |(node, count): (usize, u32)| self.weight[node] * f64::from(count);
-        let drawn = random.unit() * (once + used().map(more).sum::<f64>());
+        let drawn = unit * (once + used().map(more).sum::<f64>());
         if drawn < once {
             return draw_at(&self.sums, drawn).filter(|target| *target != source);
         }
@@ -133,12 +141,28 @@ impl Interleaving {
         used().find(passes).map(|(node, _)| node).filter(|target| *target != source)
     }
 
-    fn leaves(&self, source: usize, random: &mut Random) -> bool {
+    /// Draws whether a page leaves `source`. Returns a number in 0..1 that draws its target; the
+    /// author code draws the target by another number.
+    fn leaves(&self, source: usize, random: &mut Random) -> Option<f64> {
         match self.draw {
-            Draw::Exact => random.unit() < self.share[source],
-            Draw::IntegerPercent => random.below(101) as f64 <= percent(self.share[source]),
-            Draw::Excess => random.unit() * self.share[source] < self.share[source] - self.fair,
+            Draw::Exact => (random.unit() < self.share[source]).then(|| random.unit()),
+            Draw::IntegerPercent => {
+                (random.below(101) as f64 <= percent(self.share[source])).then_some(0.0)
+            }
+            Draw::Excess => {
+                let leaving = 1.0 - self.fair / self.share[source];
+                let unit = self.next_even(source, random);
+                (unit < leaving).then(|| unit / leaving)
+            }
         }
+    }
+
+    /// The next number of a node's even sequence, which begins at random.
+    fn next_even(&self, source: usize, random: &mut Random) -> f64 {
+        let next = |last| libm::fmod(last + EVEN_STEP, 1.0);
+        let unit = self.last[source].get().map_or_else(|| random.unit(), next);
+        self.last[source].set(Some(unit));
+        unit
     }
 }
 
@@ -157,12 +181,12 @@ fn running_sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     weights.map(add).collect()
 }
 
-/// The node at which the running sum passes a random number below the total. The author code draws
-/// a whole number up to the total inclusive. A node without weight is never drawn.
-fn draw(sums: &[f64], draw: Draw, random: &mut Random) -> Option<usize> {
+/// The node at which the running sum passes `unit` of the total. The author code draws a whole
+/// number up to the total inclusive. A node without weight is never drawn.
+fn draw(sums: &[f64], draw: Draw, unit: f64, random: &mut Random) -> Option<usize> {
     let total = *sums.last().filter(|total| **total > 0.0)?;
     match draw {
-        Draw::Exact | Draw::Excess => draw_at(sums, random.unit() * total),
+        Draw::Exact | Draw::Excess => draw_at(sums, unit * total),
         Draw::IntegerPercent => {
             let drawn = random.below(total as usize + 1) as f64;
             let place = sums.partition_point(|sum| *sum < drawn || *sum <= 0.0);

@@ -170,14 +170,15 @@ pub enum Targets {
     MoreWhereUsed,
 }
 
-/// Rule for random draws.
+/// Rule for draws.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draw {
     /// With the exact shares of the paper.
     Exact,
     /// As the author code: integer percentages, a number of 0 to 100 inclusive, compared with ≤.
     IntegerPercent,
-    /// Only the excess of nodes above the mean, and only to nodes below the mean.
+    /// Only the excess of nodes above the mean, and only to nodes below the mean. Neighbouring
+    /// pages go to different nodes.
     Excess,
 }
 
