@@ -179,7 +179,7 @@ fn decide_once(
         ledger: &ledger,
     };
     let (steps, refused) = guard.admit(proposals, &scene);
-    let plan = Plan { number: 1, steps, refused, inverses: Vec::new() };
+    let plan = Plan { number: 1, steps, refused, ..Plan::default() };
     let inverses = ledger.enter(&plan, model);
     (policy, guard, ledger, plan, inverses)
 }

@@ -413,17 +413,19 @@ impl Controller {
             chosen_for.extend(choice.predicted);
         }
         self.plans += 1;
-        let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
+        let mut plan = Plan { number: self.plans, steps, refused, ..Plan::default() };
         plan.inverses = self.ledger.enter(&plan, window);
-        let predicted = plan.acts().then(|| self.predicted(&plan, window, intervals, chosen_for));
-        self.trials.begin(&plan, &predicted.unwrap_or_default());
+        if plan.acts() {
+            plan.predicted = self.predicted(&plan, window, intervals, chosen_for);
+        }
+        self.trials.begin(&plan);
         self.note_sampling(&plan);
         // Refused steps are for reports only.
         self.last_plan = Plan {
             number: plan.number,
             steps: plan.steps.clone(),
             inverses: plan.inverses.clone(),
-            refused: Vec::new(),
+            ..Plan::default()
         };
         plan
     }

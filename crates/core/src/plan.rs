@@ -6,6 +6,7 @@ pub use reason::{Reason, Refusal, Undo};
 
 use crate::index_set::CpuSet;
 use crate::units::{Bytes, Nanos, Pid, Tid};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -220,6 +221,10 @@ pub struct Plan {
     pub inverses: Vec<Inverse>,
     /// Refused proposals, for reports.
     pub refused: Vec<Refused>,
+    /// Relative change of speed that the steps are to bring, by process. Processes without a
+    /// prediction are left out.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub predicted: BTreeMap<Pid, f64>,
 }
 
 impl Plan {

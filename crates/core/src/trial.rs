@@ -151,9 +151,8 @@ impl Trials {
         judged
     }
 
-    /// Opens a trial for each process of an admitted plan, or joins an open one. `predicted` is the
-    /// predicted change of speed of each process.
-    pub fn begin(&mut self, plan: &Plan, predicted: &BTreeMap<Pid, f64>) {
+    /// Opens a trial for each process of an admitted plan, or joins an open one.
+    pub fn begin(&mut self, plan: &Plan) {
         let together = Together::of(plan);
         for step in &plan.steps {
             if matches!(step.reason, Reason::Undo(_))
@@ -181,7 +180,7 @@ impl Trials {
             if trial.plans.last() != Some(&plan.number) {
                 trial.policy = step.policy;
                 trial.plans.push(plan.number);
-                let more = predicted.get(&pid);
+                let more = plan.predicted.get(&pid);
                 trial.predicted = trial
                     .predicted
                     .zip(more)
@@ -414,7 +413,7 @@ mod tests {
             let moves = number <= 14;
             if moves {
                 let plan = Plan { number, steps: steps.clone(), ..Plan::default() };
-                trials.begin(&plan, &BTreeMap::new());
+                trials.begin(&plan);
                 let result = crate::plan::StepResult::Done;
                 let frozen = Nanos(0);
                 let outcome = Outcome { plan: number, step: 0, result, spent, frozen };
@@ -435,19 +434,19 @@ mod tests {
 
     #[test]
     fn a_trial_that_promised_less_than_noise_makes_no_other_policy_wait() {
-        let plan = |number, policy| {
+        let plan = |number, policy, change| {
             let (mechanism, pages) = (crate::plan::Mechanism::CoLocation, Vec::new());
             let action = Action::MovePages { pid: Pid(1), mechanism, pages };
             let reason = Reason::Other("a test".into());
             let steps = alloc::vec![crate::plan::Proposal { policy, action, reason }];
-            Plan { number, steps, ..Plan::default() }
+            Plan { number, steps, predicted: [(Pid(1), change)].into(), ..Plan::default() }
         };
         let mut trials = Trials::default();
         (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
-        trials.begin(&plan(1, "little"), &BTreeMap::from([(Pid(1), 0.002)]));
+        trials.begin(&plan(1, "little", 0.002));
         assert_eq!(trials.running(), BTreeMap::new());
         assert!(trials.need_windows(), "it is judged all the same");
-        trials.begin(&plan(2, "much"), &BTreeMap::from([(Pid(1), 0.2)]));
+        trials.begin(&plan(2, "much", 0.2));
         assert_eq!(trials.running(), BTreeMap::from([(Pid(1), "much")]));
         let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(1.2), |_| false)).collect();
         let told: Vec<_> = judged.iter().map(|one| (one.policy, one.plans.clone())).collect();

@@ -197,7 +197,7 @@ impl Session {
         };
         refused.extend(held);
         self.plans += 1;
-        let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
+        let mut plan = Plan { number: self.plans, steps, refused, ..Plan::default() };
         plan.inverses = self.ledger.enter(&plan, model);
         let outcomes: Vec<Outcome> =
             plan.steps.iter().enumerate().map(|(step, one)| done(&plan, step, one)).collect();

@@ -207,7 +207,7 @@ mod tests {
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));
         for (number, pids) in (1..).zip(plans) {
-            trials.begin(&plan(number, pids), &BTreeMap::new());
+            trials.begin(&plan(number, pids));
             assert_eq!(trials.observe(&window(before), |_| false), []);
         }
         let mut told: Vec<String> = Vec::new();
@@ -240,7 +240,7 @@ mod tests {
         // Away they share a cache: one of them alone there gains.
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0, 10.0]), |_| false), []));
-        trials.begin(&plan(1, &[1, 2]), &BTreeMap::new());
+        trials.begin(&plan(1, &[1, 2]));
         let mut away = BTreeSet::from([1, 2]);
         let mut told: Vec<String> = Vec::new();
         for late in 1..=12 {
@@ -288,7 +288,7 @@ mod tests {
         let told = |under_way: u64| {
             let mut trials = Trials::default();
             (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0]), |_| false), []));
-            trials.begin(&plan(1, &[1]), &BTreeMap::new());
+            trials.begin(&plan(1, &[1]));
             (1..40).find_map(|late| {
                 let speed = if late <= under_way { 7.0 } else { 12.0 };
                 let window = Model { at: Nanos(late * WINDOW.0), ..window(&[speed]) };
@@ -332,7 +332,7 @@ mod tests {
             let mut trials = Trials::default();
             let pids: Vec<f64> = (1..=pid).map(|_| 10.0).collect();
             (0..4).for_each(|_| assert_eq!(trials.observe(&window(&pids), |_| false), []));
-            trials.begin(&plan(1, &[pid]), &BTreeMap::new());
+            trials.begin(&plan(1, &[pid]));
             let mut after = pids;
             after[pid as usize - 1] = progress;
             let mut all = (0..6).flat_map(|_| trials.observe(&window(&after), |_| false));

@@ -97,6 +97,7 @@ fn told() -> (Vec<Told>, Nanos) {
         Ok(()) => {}
     }
     let done = world.plans.iter().position(Plan::acts).expect("its step is done");
+    assert_eq!(world.plans[done].predicted, [(PID, PROMISE)].into());
     let log = log.borrow().clone();
     let asked = log.iter().filter_map(|one| match one {
         Told::Asked { at, .. } => Some(*at),

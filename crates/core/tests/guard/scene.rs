@@ -100,7 +100,7 @@ impl Stage {
         };
         let (steps, refused) = self.guard.admit(proposals, &scene);
         self.plans += 1;
-        let mut plan = Plan { number: self.plans, steps, inverses: Vec::new(), refused };
+        let mut plan = Plan { number: self.plans, steps, refused, ..Plan::default() };
         plan.inverses = self.ledger.enter(&plan, &self.model);
         plan
     }

@@ -263,8 +263,9 @@ impl Told<'_> {
         (deeds, of_steps)
     }
 
-    /// What each deed was to bring by itself. The reasons of the recording are text; those of the
-    /// decision that was made again are typed, and these are priced.
+    /// What each deed was to bring. A chosen deed that alone changes its process has the change for
+    /// which it was chosen, the others what they bring by themselves. The reasons of the recording
+    /// are text; those of the decision that was made again are typed, and these are priced.
     fn price(&self, deeds: &mut [Deed], of_all: &[usize]) {
         let (Some(step), Some(window)) = (self.step, self.window) else { return };
         let refused = step.plan.refused.iter().map(|refused| &refused.proposal);
@@ -272,12 +273,20 @@ impl Told<'_> {
         if proposals.len() != of_all.len() {
             return;
         }
+        let mut changes: BTreeMap<u32, usize> = BTreeMap::new();
+        for pid in deeds.iter().filter(|deed| deed.is_tried()).filter_map(|deed| deed.pid) {
+            *changes.entry(pid).or_default() += 1;
+        }
         for (place, deed) in deeds.iter_mut().enumerate().filter(|(_, deed)| deed.acts()) {
             let own = proposals.iter().zip(of_all).filter(|(_, of)| **of == place);
             let own: Vec<Proposal> = own.map(|(proposal, _)| (*proposal).clone()).collect();
-            let pid = deed.pid.map(Pid);
-            let all = predicted(window, &[], self.topology, &own, self.partners);
-            deed.predicted = Predicted(pid.and_then(|pid| all.get(&pid).copied()));
+            let Some(pid) = deed.pid else { continue };
+            let is_alone = deed.is_tried() && changes.get(&pid) == Some(&1);
+            let pid = Pid(pid);
+            let chosen_for = step.plan.predicted.get(&pid).copied().filter(|_| is_alone);
+            let by_itself =
+                || predicted(window, &[], self.topology, &own, self.partners).get(&pid).copied();
+            deed.predicted = Predicted(chosen_for.or_else(by_itself));
         }
     }
 }

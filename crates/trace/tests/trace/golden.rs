@@ -333,6 +333,7 @@ fn steps() -> [Step; 2] {
         steps: actions.iter().map(proposal).collect(),
         inverses: actions.iter().enumerate().map(inverse).collect(),
         refused: vec![refused],
+        ..Plan::default()
     };
     [Step::default(), Step { plan, judged: judged(), window: None }]
 }

@@ -118,7 +118,7 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
     let parts = (vec(proposal(), 0..3), vec(inverse, 0..3), vec(refused, 0..3));
     (any::<u64>(), parts, vec(judged(), 0..3)).prop_map(
         |(number, (steps, inverses, refused), judged)| Step {
-            plan: Plan { number, steps, inverses, refused },
+            plan: Plan { number, steps, inverses, refused, ..Plan::default() },
             judged,
             window: None,
         },
