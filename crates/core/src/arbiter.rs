@@ -176,9 +176,11 @@ impl Arbiter {
         for offer in offers {
             chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth: offer.worth }));
         }
-        let quote = Quote::between(seen.facts, &Placement::unchanged(), &placement);
-        let likely = quote.changes.iter().map(|change| (change.pid, change.speed.likely));
-        chosen.predicted = likely.collect();
+        if round > 0 {
+            let quote = Quote::between(seen.facts, &Placement::unchanged(), &placement);
+            let likely = quote.changes.iter().map(|change| (change.pid, change.speed.likely));
+            chosen.predicted = likely.collect();
+        }
         chosen
     }
 

@@ -17,7 +17,7 @@ use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
 use crate::model::{App, Model, UpdateSettings};
 use crate::observation::Observation;
-use crate::plan::{Action, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
+use crate::plan::{Action, Kind, Outcome, Plan, Proposal, Reason, Refused, Sampling, Undo};
 use crate::policy::Policy;
 use crate::policy::views::{Interval, Views};
 use crate::random::Random;
@@ -431,7 +431,7 @@ impl Controller {
     }
 
     /// Change of speed that a plan is to bring to each process: the change for which a policy chose
-    /// its steps (`chosen_for`). For other processes, the cost model predicts it.
+    /// its steps (`chosen_for`). If it lacks a process, the cost model predicts that one.
     fn predicted(
         &self,
         plan: &Plan,
@@ -439,6 +439,11 @@ impl Controller {
         intervals: &[Model],
         chosen_for: BTreeMap<Pid, f64>,
     ) -> BTreeMap<Pid, f64> {
+        let acts = plan.steps.iter().filter(|step| step.action.kind() != Kind::Sampling);
+        let mut pids = acts.filter_map(|step| step.action.pid());
+        if pids.all(|pid| chosen_for.contains_key(&pid)) {
+            return chosen_for;
+        }
         let partners = self.partners();
         let mut all = predicted(window, intervals, &self.topology, &plan.steps, partners);
         all.extend(chosen_for);

@@ -125,7 +125,8 @@ fn a_policy_is_told_which_masks_are_narrowed_from_the_step_after_on() {
 fn a_trial_is_judged_before_a_policy_is_asked_in_the_same_step() {
     let (log, done) = told();
     let judged = log.iter().position(|one| matches!(one, Told::Judged(..))).expect("a verdict");
-    let Told::Judged(at, _) = log[judged] else { panic!("{:?}", log[judged]) };
+    let Told::Judged(at, ref predicted) = log[judged] else { panic!("{:?}", log[judged]) };
+    assert_eq!(predicted.len(), 1, "{log:?}");
     // The verdict first, then the question of the same window.
     let asked_at = |one: &Told| matches!(one, Told::Asked { at: asked, .. } if *asked == at);
     assert_eq!(log.iter().position(asked_at), Some(judged + 1), "{log:?}");
