@@ -160,14 +160,13 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
     let (mut looked_at, mut stuck) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..MAX_ROUNDS {
         let before = counts.put_back + counts.heirs;
-        let Tree { tasks, unseen } = tree(root, masks);
+        let Tree { mut tasks, unseen } = tree(root, masks);
         stuck.clear();
-        for task in tasks {
-            if !looked_at.contains(&task) {
-                match restore_one(root, masks, task, &mut counts) {
-                    Ok(()) => drop(looked_at.insert(task)),
-                    Err(Unseen) => drop(stuck.insert(task)),
-                }
+        tasks.retain(|task| !looked_at.contains(task));
+        for (task, done) in restore_each(root, masks, tasks, &mut counts) {
+            match done {
+                Ok(()) => drop(looked_at.insert(task)),
+                Err(Unseen) => drop(stuck.insert(task)),
             }
         }
         // Counts of this round only, because the next one replaces them.
@@ -190,13 +189,15 @@ pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> 
     let mut counts = Restored::default();
     match root::list(&root.in_proc(format!("{}/task", process.pid))) {
         Ok(threads) => {
+            let mut tasks = Vec::new();
             for tid in threads.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-                let done = match find(root, process, tid) {
-                    Ok(Some(task)) => restore_one(root, masks, task, &mut counts),
-                    other => other.map(|_| ()).map_err(|_| Unseen),
-                };
-                counts.refused += u64::from(done.is_err());
+                match find(root, process, tid) {
+                    Ok(found) => tasks.extend(found),
+                    Err(_) => counts.refused += 1,
+                }
             }
+            let done = restore_each(root, masks, tasks, &mut counts);
+            counts.refused += done.iter().filter(|(_, done)| done.is_err()).count() as u64;
         }
         Err(_) => counts.refused += 1,
     }
@@ -206,27 +207,45 @@ pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> 
 /// Error: the kernel did not let us read or set a mask.
 struct Unseen;
 
-fn restore_one(
+/// Restores the masks of threads, with the result of each. While a cpuset changes, its CPUs and a
+/// mask in it may not belong together. So threads with changed masks are looked at once more, after
+/// one pause for all.
+fn restore_each(
     root: &Root,
     masks: &Masks,
+    tasks: Vec<Task>,
+    counts: &mut Restored,
+) -> Vec<(Task, Result<(), Unseen>)> {
+    let (mut done, mut changed) = (Vec::with_capacity(tasks.len()), Vec::new());
+    for task in tasks {
+        match look(root, masks, task) {
+            Ok((Standing::Changed(_), _)) => changed.push(task),
+            found => done.push((task, restore_one(task, found, counts))),
+        }
+    }
+    if !changed.is_empty() {
+        std::thread::sleep(SETTLES);
+    }
+    for task in changed {
+        done.push((task, restore_one(task, look(root, masks, task), counts)));
+    }
+    done
+}
+
+/// The origin of a thread's mask, and the mask.
+fn look(root: &Root, masks: &Masks, task: Task) -> io::Result<(Standing, CpuSet)> {
+    let now = affinity::get(thread(task))?;
+    let cpuset = cpuset::cpus_of(root, task.process.pid);
+    Ok((masks.standing(&task, &now, cpuset.as_ref()), now))
+}
+
+fn restore_one(
     task: Task,
+    found: io::Result<(Standing, CpuSet)>,
     counts: &mut Restored,
 ) -> Result<(), Unseen> {
-    let look = || -> io::Result<(Standing, CpuSet)> {
-        let now = affinity::get(thread(task))?;
-        let cpuset = cpuset::cpus_of(root, task.process.pid);
-        Ok((masks.standing(&task, &now, cpuset.as_ref()), now))
-    };
-    // While a cpuset changes, its CPUs and a mask in it may not belong together.
-    let settled = look().and_then(|found| match found.0 {
-        Standing::Changed(_) => {
-            std::thread::sleep(SETTLES);
-            look()
-        }
-        _ => Ok(found),
-    });
-    let (standing, now) = match settled {
-        Ok(settled) => settled,
+    let (standing, now) = match found {
+        Ok(found) => found,
         // A thread with a mask of ours that has just ended is counted as gone by the caller.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
         Err(_) => return Err(Unseen),
