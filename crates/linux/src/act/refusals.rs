@@ -1,17 +1,29 @@
 //! Tests that no mask is forgotten if the kernel refuses to restore it, or changes a cpuset.
 
 use rondpoint_core::observation::{Observation, ProcessObservation, ThreadObservation};
+use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{CpuSet, Nanos, Tid};
 
-use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
-
-use super::Actor;
 use super::masks::{Change, Original, Task};
+use super::{Actor, Identity};
 use crate::Root;
 use crate::ledger_file::{self, LedgerFile};
 use crate::sleeper::Sleeper;
 use crate::syscall::affinity;
+
+/// A change of the mask of a process's first thread, which had `before` of its own.
+fn change(plan: u64, process: Identity, before: &CpuSet, cpus: CpuSet) -> Change {
+    Change {
+        plan,
+        task: Task { process, tid: Tid(process.pid.0), started: process.started },
+        session: 1,
+        at: Nanos(plan),
+        original: Original { cpus: before.clone(), whole: false },
+        via: None,
+        cpus,
+    }
+}
 
 /// The kernel refuses a mask without a CPU of the machine, as after a cpuset has shrunk.
 #[test]
@@ -25,15 +37,7 @@ fn masks_that_the_kernel_refuses_to_restore_are_tried_again_at_the_end() {
     let held = |before: &CpuSet| {
         let mut actor = Actor::new(Root::live(), machine.clone(), process.pid);
         affinity::set(thread, &cpus).unwrap();
-        actor.masks.enter(&Change {
-            plan: 1,
-            task: Task { process, tid: Tid(process.pid.0), started: process.started },
-            session: 1,
-            at: Nanos(1),
-            original: Original { cpus: before.clone(), whole: false },
-            via: None,
-            cpus: cpus.clone(),
-        });
+        actor.masks.enter(&change(1, process, before, cpus.clone()));
         actor
     };
     let absent = CpuSet::from_iter([8000]);
@@ -90,15 +94,8 @@ fn a_mask_that_a_cpuset_has_changed_is_not_taken_for_one_that_a_thread_chose() {
         let mut observation = Observation { at, processes: vec![seen], ..Observation::default() };
         actor.follow(&mut observation).left_alone
     };
-    actor.masks.enter(&Change {
-        plan: 1,
-        task: Task { process, tid: Tid(process.pid.0), started: process.started },
-        session: 1,
-        at: Nanos(1),
-        original: Original { cpus: before.clone(), whole: true },
-        via: None,
-        cpus: one(0),
-    });
+    let original = Original { cpus: before.clone(), whole: true };
+    actor.masks.enter(&Change { original, ..change(1, process, &before, one(0)) });
     // The cpuset has lost the CPU of the mask, has it again, and the mask is late.
     affinity::set(thread, &one(1)).unwrap();
     told(&before);
@@ -125,15 +122,6 @@ fn a_mask_is_restored_from_a_ledger_although_a_later_one_was_refused() {
     let folder = tempfile::tempdir().unwrap();
     let ledgers = folder.path().join("ledgers");
     let mut ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
-    let change = |number, tid, cpus: CpuSet| Change {
-        plan: number,
-        task: Task { process, tid: Tid(tid), started: process.started },
-        session: 1,
-        at: Nanos(number),
-        original: Original { cpus: before.clone(), whole: false },
-        via: None,
-        cpus,
-    };
     let (one, absent) = (CpuSet::from_iter(before.iter().take(1)), CpuSet::from_iter([8000]));
     for (number, cpus) in [(1, one.clone()), (2, absent)] {
         let (pid, tid) = (process.pid, Tid(process.pid.0));
@@ -141,7 +129,7 @@ fn a_mask_is_restored_from_a_ledger_although_a_later_one_was_refused() {
         let reason = Reason::Other("a test".to_string());
         let steps = vec![Proposal { policy: "test", action, reason }];
         let plan = Plan { number, steps, ..Plan::default() };
-        let change = change(number, tid.0, cpus);
+        let change = change(number, process, &before, cpus);
         ledger.write(&[change.entry()]).unwrap();
         actor.prepared.insert((number, 0), Ok(change));
         let result = actor.step(&plan, 0, &mut ledger).result;
@@ -149,7 +137,9 @@ fn a_mask_is_restored_from_a_ledger_although_a_later_one_was_refused() {
     }
     assert_eq!(affinity::get(thread).unwrap(), one);
     // Of a thread that has ended since.
-    ledger.write(&[change(3, 5_000_000, one).entry()]).unwrap();
+    let mut ended = change(3, process, &before, one);
+    ended.task.tid = Tid(5_000_000);
+    ledger.write(&[ended.entry()]).unwrap();
     drop(ledger);
     let left = ledger_file::left_behind(&ledgers).unwrap().left;
     let restored = super::threads::restore(&Root::live(), &left[0].masks);
