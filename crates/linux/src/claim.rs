@@ -92,6 +92,9 @@ fn ancestors(root: &Root, pid: Pid) -> impl Iterator<Item = Identity> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+
     use super::*;
     use crate::sleeper::Sleeper;
 
@@ -131,5 +134,48 @@ mod tests {
         let sleeper = Sleeper::start();
         let refused = claim(&root, sleeper.identity()).expect_err("its parent is managed");
         assert_eq!(refused.managed, own.pid);
+    }
+
+    /// What the test process in another PID namespace prints before the name of its socket.
+    const NAMED: &str = "claims ";
+    const IS_INSIDE: &str = "RONDPOINT_CLAIMS_INSIDE";
+
+    /// Inside a PID namespace: waits until a process outside has bound the name, then claims.
+    fn claim_a_taken_name() {
+        let root = Root::live();
+        let process = Identity::of(&root, Pid(std::process::id())).expect("this process lives");
+        println!("\n{NAMED}rondpoint-manager-{}-{}", process.pid, process.started.0);
+        io::stdin().read_line(&mut String::new()).expect("the outer process writes a line");
+        let name = name(process).expect("it is short");
+        let taken = UnixListener::bind_addr(&name).expect_err("the outer process has it");
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        assert!(claim(&root, process).is_ok(), "a manager outside names another process");
+    }
+
+    /// Process numbers and start times of two namespaces may be equal.
+    #[test]
+    fn a_claim_from_another_pid_namespace_is_about_another_process() {
+        if std::env::var_os(IS_INSIDE).is_some() {
+            return claim_a_taken_name();
+        }
+        let own = std::thread::current().name().expect("libtest names it").to_string();
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--mount-proc", "--fork"]);
+        command.arg("--kill-child").arg(std::env::current_exe().expect("this test"));
+        command.args([own.as_str(), "--exact", "--nocapture"]).env(IS_INSIDE, "1");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut inside = command.spawn().expect("util-linux has unshare");
+        let output = BufReader::new(inside.stdout.take().expect("piped"));
+        let mut lines = output.lines().map_while(Result::ok);
+        let Some(name) = lines.find_map(|line| line.strip_prefix(NAMED).map(str::to_owned)) else {
+            let refused = !inside.wait().expect("ours").success();
+            println!("not tried: this user may not make namespaces");
+            return assert!(refused);
+        };
+        let address = SocketAddr::from_abstract_name(name).expect("it is short");
+        let _held = UnixListener::bind_addr(&address).expect("the name is free");
+        writeln!(inside.stdin.take().expect("piped")).expect("it reads");
+        let said: Vec<String> = lines.collect();
+        assert!(inside.wait().expect("ours").success(), "{said:#?}");
     }
 }
