@@ -2,6 +2,7 @@
 //! begins or ends to manage process trees.
 
 mod answers;
+mod requests;
 mod selection;
 mod status;
 
@@ -18,13 +19,14 @@ use rondpoint_linux::claim::Claim;
 use rondpoint_linux::observe::Observer;
 use rondpoint_linux::syscall::signal;
 
+use self::requests::Requests;
 use super::board::Shared;
 use super::census::{self, Census};
 use super::config::Config;
 use super::http::Http;
 use super::notify::Notify;
 use super::own::Own;
-use super::rules::{Choice, Request, Rules};
+use super::rules::{Choice, Rules};
 use crate::control::protocol::Other;
 use crate::control::seldom::Seldom;
 use crate::control::server::Server;
@@ -54,15 +56,6 @@ struct Left {
     why: String,
 }
 
-/// What a client asked for a process.
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    process: Identity,
-    request: Request,
-    /// The client's user, if only its owner may ask this. The request ends with this right.
-    owner: Option<u32>,
-}
-
 /// What the station is made of.
 pub(super) struct Parts {
     pub(super) observer: Observer,
@@ -85,7 +78,7 @@ pub(super) struct Station {
     census: Census,
     roots: BTreeMap<Pid, Managed>,
     left: BTreeMap<Pid, Left>,
-    requests: BTreeMap<Pid, Asked>,
+    requests: Requests,
     others: Vec<Other>,
     paused: bool,
     /// It was started to act: else it has given up what that needs.
@@ -118,7 +111,7 @@ impl Station {
             census: Census::default(),
             roots: BTreeMap::new(),
             left: BTreeMap::new(),
-            requests: BTreeMap::new(),
+            requests: Requests::default(),
             others: Vec::new(),
             paused: false,
             may_ever_act: parts.config.acts(),

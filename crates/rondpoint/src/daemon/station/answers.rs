@@ -1,7 +1,6 @@
 //! Answers to requests, by the rights of the user. Root and the configured group may do everything.
 //! Other users see the machine and their own processes.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -169,22 +168,15 @@ impl Station {
                 "user {user} may not have process {pid} managed: it is not his"
             ));
         }
-        let is_left = |pid: Pid| {
-            let asked = |pid: &Pid| self.requests.get(pid).map(|asked| asked.request);
-            let above = self.census.ancestors(pid);
-            std::iter::once(pid).chain(above).any(|one| asked(&one) == Some(Request::Leave))
-        };
-        if let Some(pid) = pids.iter().find(|pid| is_left(Pid(**pid))) {
+        let with_ancestors = |pid: Pid| std::iter::once(pid).chain(self.census.ancestors(pid));
+        let is_left = |pid: &&u32| self.requests.is_left(with_ancestors(Pid(**pid)));
+        if let Some(pid) = pids.iter().find(is_left) {
             return refused(format!(
                 "user {user} may not have process {pid} managed: it is to be left"
             ));
         }
         // What others asked for processes of this user is none of the user's requests.
-        let is_held = |pid: &Pid| self.requests.get(pid).is_some_and(|one| one.owner == Some(user));
-        let held = self.requests.keys().filter(|pid| is_held(pid)).count();
-        let more: BTreeSet<Pid> =
-            pids.iter().map(|pid| Pid(*pid)).filter(|pid| !is_held(pid)).collect();
-        if held + more.len() > MOST_OF_A_USER {
+        if self.requests.of_user_with(user, pids) > MOST_OF_A_USER {
             return refused(format!(
                 "user {user} may not have more than {MOST_OF_A_USER} processes managed"
             ));
@@ -206,9 +198,7 @@ impl Station {
     }
 
     fn is_privileged(&self, peer: &Peer) -> bool {
-        let own = rondpoint_linux::syscall::process::effective_user();
-        let is_member = self.group.is_some_and(|group| peer.groups.contains(&group));
-        peer.user == 0 || peer.user == own || is_member
+        may_act(peer, rondpoint_linux::syscall::process::effective_user(), self.group)
     }
 
     /// A caller sees only this user's processes; `None` = all.
@@ -304,6 +294,12 @@ impl Station {
     }
 }
 
+/// Whether a client may do everything: root, the daemon's own user, and members of the group.
+fn may_act(peer: &Peer, own: u32, group: Option<u32>) -> bool {
+    let is_member = group.is_some_and(|group| peer.groups.contains(&group));
+    peer.user == 0 || peer.user == own || is_member
+}
+
 impl super::Parts {
     /// The method that a call of our interface names.
     fn config_method<'a>(&self, call: &'a Call) -> Option<&'a str> {
@@ -340,4 +336,24 @@ fn service(name: &str, given: &Map<String, Value>) -> Answer {
         }
     };
     Ok(parameters(&value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_the_daemons_user_and_the_group_may_act_and_nobody_else() {
+        const OWN: u32 = 990;
+        let asks = |user, groups: &[u32], group| {
+            let peer = Peer { pid: 1, user, groups: groups.to_vec() };
+            may_act(&peer, OWN, group)
+        };
+        assert!(asks(0, &[], None) && asks(OWN, &[], None));
+        assert!(asks(1000, &[1000, 27], Some(27)));
+        assert!(!asks(1000, &[1000, 27], None), "without a group in the configuration");
+        assert!(!asks(1000, &[1000], Some(27)));
+        assert!(!asks(1000, &[0, OWN], Some(27)), "groups are no users");
+        assert!(!asks(27, &[], Some(27)), "a user is no group");
+    }
 }

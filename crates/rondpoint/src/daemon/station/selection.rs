@@ -9,13 +9,10 @@ use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::root;
 
 use super::super::census::{Known, Pace};
-use super::super::rules::{Choice, Request};
-use super::{Asked, Left, Managed, Station};
+use super::super::rules::{Choice, Request, Rules};
+use super::{Left, Managed, Station};
 use crate::live::trees::Trees;
 use crate::{others, session, terminal};
-
-/// Requests that are remembered; each is for a process that lives.
-const MOST_REQUESTS: usize = 4_096;
 
 /// A process that is to be managed.
 struct Wanted {
@@ -33,6 +30,31 @@ fn never(known: &Known) -> Option<&'static str> {
         pid if pid == std::process::id() => Some("it is this daemon"),
         _ => None,
     }
+}
+
+/// Reasons to leave processes alone that come from outside the configuration.
+#[derive(Debug)]
+struct Others<'a> {
+    /// Processes that could not be read, with the error.
+    refused: &'a BTreeMap<Pid, String>,
+    /// Processes whose memory DAMON moves, by the action of its scheme.
+    damons: &'a BTreeMap<Pid, String>,
+}
+
+/// What is to become of a process, by the rules and by what stands against them.
+fn judge(known: &Known, rules: &Rules, request: Option<Request>, others: &Others<'_>) -> Choice {
+    let pid = known.identity.pid;
+    if let Some(why) = never(known) {
+        // Told to the client that asked for it.
+        return request.map_or(Choice::Pass, |_| Choice::Leave(why.to_string()));
+    }
+    if let Some(error) = others.refused.get(&pid) {
+        return Choice::Leave(format!("not readable: {error}"));
+    }
+    if let Some(action) = others.damons.get(&pid) {
+        return Choice::Leave(format!("DAMON moves its memory ({action})"));
+    }
+    rules.choose(&known.facts, request)
 }
 
 impl Station {
@@ -87,25 +109,8 @@ impl Station {
             let Some(known) = self.census.complete(&self.from, pid) else { continue };
             let known = known.clone();
             let process = known.identity;
-            if let Some(why) = never(&known) {
-                // Told to the client that asked for it.
-                if self.requests.contains_key(&pid) {
-                    left.insert(pid, Left { process, why: why.to_string() });
-                }
-                continue;
-            }
-            if let Some(error) = refused.get(&pid) {
-                left.insert(pid, Left { process, why: format!("not readable: {error}") });
-                continue;
-            }
-            if let Some(action) = damons.get(&pid) {
-                left.insert(
-                    pid,
-                    Left { process, why: format!("DAMON moves its memory ({action})") },
-                );
-                continue;
-            }
-            let choice = self.parts.rules.choose(&known.facts, self.request_of(&known));
+            let others = Others { refused: &refused, damons: &damons };
+            let choice = judge(&known, &self.parts.rules, self.request_of(&known), &others);
             match choice {
                 Choice::Leave(why) => drop(left.insert(pid, Left { process, why })),
                 Choice::Take(why) if !self.is_followed(pid) => {
@@ -141,23 +146,20 @@ impl Station {
         let mut all: BTreeSet<Pid> = large.map(|one| one.identity.pid).collect();
         all.extend(self.parts.observer.origins().keys());
         all.extend(self.roots.keys());
-        all.extend(self.requests.keys());
+        all.extend(self.requests.pids());
         all.extend(self.left.keys());
         all
     }
 
     /// What was asked for a process, or for one that it descends from.
     fn request_of(&self, known: &Known) -> Option<Request> {
-        if let Some(asked) = self.requests.get(&known.identity.pid)
+        if let Some(asked) = self.requests.get(known.identity.pid)
             && asked.process == known.identity
         {
             return Some(asked.request);
         }
-        let is_left = |pid: &Pid| {
-            let asked = self.requests.get(pid);
-            asked.is_some_and(|asked| asked.request == Request::Leave)
-        };
-        self.census.ancestors(known.identity.pid).any(|pid| is_left(&pid)).then_some(Request::Leave)
+        let is_left = self.requests.is_left(self.census.ancestors(known.identity.pid));
+        is_left.then_some(Request::Leave)
     }
 
     /// Whether a tree has it already.
@@ -174,15 +176,9 @@ impl Station {
     /// Trees end when their root has ended and no other process is in them.
     fn drop_ended(&mut self, trees: &mut Trees) {
         let from = self.from.clone();
-        self.requests.retain(|_, asked| asked.process.is_there(&from));
-        // After exec(2) of a set-user-ID file its user has no say.
-        let is_over = |asked: &Asked| {
-            asked.owner.is_some_and(|user| root::owner(&from, asked.process.pid) != Some(user))
-        };
-        let over: Vec<Pid> =
-            self.requests.values().filter(|one| is_over(one)).map(|one| one.process.pid).collect();
-        for pid in over {
-            self.requests.remove(&pid);
+        self.requests.keep(|process| process.is_there(&from));
+        for pid in self.requests.outlived(|pid| root::owner(&from, pid)) {
+            self.requests.remove(pid);
             if self.roots.contains_key(&pid) {
                 self.drop_tree(trees, pid, "it belongs to another user than the one that asked");
             }
@@ -207,7 +203,7 @@ impl Station {
 
     /// Under new rules, trees end that the rules would not begin. The rest is chosen anew.
     pub(super) fn drop_unnamed(&mut self, trees: &mut Trees) {
-        let is_asked = |pid: &&Pid| self.requests.contains_key(*pid);
+        let is_asked = |pid: &&Pid| self.requests.get(**pid).is_some();
         let roots: Vec<Pid> = self.roots.keys().filter(|pid| !is_asked(pid)).copied().collect();
         for pid in roots {
             let rules = &self.parts.rules;
@@ -247,10 +243,11 @@ impl Station {
             let most = self.parts.config.most_trees();
             anyhow::bail!("{most} processes are managed already ([manage] most)");
         }
-        let is_asked = |pid: &Pid| self.requests.get(pid).is_some_and(|one| one.owner.is_some());
-        let asked = self.roots.keys().filter(|pid| is_asked(pid)).count();
+        let asked = self.roots.keys().filter(|pid| self.requests.is_of_its_owner(**pid)).count();
         // Strangers leave half of the places to others.
-        if is_asked(&process.pid) && asked >= self.parts.config.most_trees().div_ceil(2) {
+        if self.requests.is_of_its_owner(process.pid)
+            && asked >= self.parts.config.most_trees().div_ceil(2)
+        {
             anyhow::bail!(
                 "{asked} processes are managed by request of their users ([manage] most)"
             );
@@ -268,7 +265,7 @@ impl Station {
     }
 
     /// Notes what a client asks for processes: for all of them, or for none. `owner` as in
-    /// [`Asked`].
+    /// [`Requests::note`].
     ///
     /// # Errors
     /// There is no such process, it is not the owner's, or too much was asked.
@@ -278,28 +275,89 @@ impl Station {
         request: Request,
         owner: Option<u32>,
     ) -> Result<()> {
-        let mut asked = BTreeMap::new();
+        let mut processes = Vec::new();
         for pid in pids.iter().map(|pid| Pid(*pid)) {
             let process = session::process_of(&self.from, pid)?;
             if owner.is_some_and(|user| root::owner(&self.from, pid) != Some(user)) {
                 anyhow::bail!("process {pid}: it has ended");
             }
-            // What root asked before is more.
-            let stays = |one: &Asked| one.process == process && one.owner.is_none();
-            if owner.is_none() || !self.requests.get(&pid).is_some_and(stays) {
-                asked.insert(pid, Asked { process, request, owner });
+            processes.push(process);
+        }
+        self.requests.note(&processes, request, owner)?;
+        for process in processes {
+            self.census.ask(&self.from, process.pid, self.pace());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rondpoint_linux::Root;
+
+    use super::*;
+    use crate::daemon::census::Census;
+
+    /// `PF_KTHREAD` of include/linux/sched.h.
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+    const USUAL: u32 = 0;
+
+    /// A process of a captured `/proc`, as the census knows it.
+    fn known(pid: u32, flags: u32) -> Known {
+        let folder = tempfile::tempdir().unwrap();
+        let from = Root::captured(folder.path());
+        let process = from.in_proc(pid.to_string());
+        fs::create_dir_all(&process).unwrap();
+        let line = format!(
+            "{pid} (x) S 2 0 0 0 -1 {flags} 7 0 1 0 9 0 0 0 20 0 1 0 100 0 99 \
+             0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0\n"
+        );
+        fs::write(process.join("stat"), line).unwrap();
+        let pace = Pace { every: std::time::Duration::from_secs(1), busy: 0.0 };
+        Census::default().ask(&from, Pid(pid), pace).unwrap().clone()
+    }
+
+    /// The usual rules name every process here.
+    fn judged(known: &Known, request: Option<Request>) -> Choice {
+        let none = BTreeMap::new();
+        judge(known, &Rules::default(), request, &Others { refused: &none, damons: &none })
+    }
+
+    #[test]
+    fn threads_of_the_kernel_are_never_managed() {
+        assert_eq!(judged(&known(70, USUAL), None), Choice::Take("by its size".into()));
+        let kernels = known(70, KERNEL_THREAD);
+        assert_eq!(judged(&kernels, None), Choice::Pass);
+        let why = "it is a thread of the kernel".to_string();
+        assert_eq!(judged(&kernels, Some(Request::Manage)), Choice::Leave(why));
+    }
+
+    #[test]
+    fn the_first_process_and_the_daemon_itself_are_never_managed() {
+        for (pid, why) in
+            [(1, "it is the first process"), (std::process::id(), "it is this daemon")]
+        {
+            assert_eq!(judged(&known(pid, USUAL), None), Choice::Pass, "{why}");
+            let asked = judged(&known(pid, USUAL), Some(Request::Manage));
+            assert_eq!(asked, Choice::Leave(why.into()));
+        }
+    }
+
+    #[test]
+    fn a_process_of_damon_and_one_that_is_not_readable_are_left_even_by_request() {
+        let none = BTreeMap::new();
+        let some = BTreeMap::from([(Pid(70), "migrate_hot".to_string())]);
+        for (others, why) in [
+            (Others { refused: &none, damons: &some }, "DAMON moves its memory (migrate_hot)"),
+            (Others { refused: &some, damons: &none }, "not readable: migrate_hot"),
+        ] {
+            for request in [None, Some(Request::Manage)] {
+                let choice = |pid| judge(&known(pid, USUAL), &Rules::default(), request, &others);
+                assert_eq!(choice(70), Choice::Leave(why.into()));
+                assert!(matches!(choice(71), Choice::Take(_)), "it is another process");
             }
         }
-        // Strangers leave half of the room to root.
-        let most = if owner.is_some() { MOST_REQUESTS / 2 } else { MOST_REQUESTS };
-        let new = asked.keys().filter(|pid| !self.requests.contains_key(pid)).count();
-        if self.requests.len() + new > most {
-            anyhow::bail!("{most} requests are remembered already");
-        }
-        for pid in asked.keys() {
-            self.census.ask(&self.from, *pid, self.pace());
-        }
-        self.requests.extend(asked);
-        Ok(())
     }
 }
