@@ -1,0 +1,136 @@
+//! The host with a real process that sleeps.
+
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+use rondpoint_core::{CpuSet, Tid};
+use rondpoint_linux::Root;
+use rondpoint_linux::ledger_file::LedgerFile;
+use rondpoint_linux::observe::{Rung, Settings};
+use rondpoint_linux::syscall::affinity;
+use tempfile::TempDir;
+
+use super::*;
+use crate::session::Session;
+
+#[test]
+fn glances_at_many_processes_come_less_often() {
+    let between = |us| between_glances(Duration::from_micros(us)).as_millis();
+    assert_eq!([0, 10, 50, 400].map(between), [100, 100, 100, 800]);
+}
+
+/// A real process, joined as `attach` joins it, and its host. It is killed when dropped.
+struct Joined<W> {
+    process: Child,
+    host: LiveHost<W>,
+    ledger: PathBuf,
+    _folder: TempDir,
+}
+
+impl<W: Watched> Joined<W> {
+    fn start(watched: impl FnOnce(Session) -> W) -> Self {
+        let process = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = process.id();
+        let machine = rondpoint_linux::topology::discover(&Root::live()).unwrap();
+        let settings =
+            Settings { rung: Some(Rung::Statistics), managing: true, ..Settings::default() };
+        let mut session = Session::join(pid, machine, &settings).unwrap();
+        let first = session.observer.observe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let ledgers = folder.path().join("ledgers");
+        let ledger = LedgerFile::create(&ledgers, &Root::live()).unwrap();
+        let path = ledger.path().to_path_buf();
+        let mut trees = Trees::new(session.observer.machine().topology.clone());
+        trees.add(Pid(pid), ledger);
+        let first = (first, session.started_at());
+        let guard = GuardSettings::acting();
+        let mut host = LiveHost::new(watched(session), trees, first, &guard, None);
+        host.observe(Nanos(0)).unwrap().unwrap();
+        Self { process, host, ledger: path, _folder: folder }
+    }
+
+    fn mask(&self) -> CpuSet {
+        affinity::get(self.process.id() as i32).unwrap()
+    }
+
+    /// Binds the process to its first CPU.
+    fn bind(&mut self) -> StepResult {
+        let kernels = self.mask().iter().next().unwrap();
+        let cpu = self.host.topology.cpu_of_kernel_id(kernels as u32).unwrap();
+        let (pid, tid) = (Pid(self.process.id()), Tid(self.process.id()));
+        let cpus: CpuSet = [cpu].into_iter().collect();
+        let action = Action::SetAffinity { pid, tid, cpus, via: Some(cpu) };
+        let reason = Reason::Other("a test".to_string());
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number: 1, steps, ..Plan::default() };
+        let outcomes = self.host.apply(&Step { plan, ..Step::default() }).unwrap();
+        outcomes[0].result.clone()
+    }
+
+    fn written(&self) -> String {
+        std::fs::read_to_string(&self.ledger).unwrap()
+    }
+}
+
+impl<W> Drop for Joined<W> {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_mask_is_in_the_ledger_when_it_is_given_and_comes_back_in_the_end() {
+    let mut joined = Joined::start(|session| session);
+    let before = joined.mask();
+    assert_eq!(joined.bind(), StepResult::Done);
+    assert_eq!(joined.mask().len(), 1);
+    let written = joined.written();
+    assert!(written.contains(&format!("\"before\":\"{before}\"")), "{written}");
+    let restored = joined.host.put_back_masks();
+    assert_eq!(restored.put_back + restored.in_place, 1, "{restored:?}");
+    assert_eq!(joined.mask(), before);
+    joined.host.trees.remove(Pid(joined.process.id())).unwrap();
+    assert!(!joined.ledger.exists());
+}
+
+/// What was decided may be forbidden when it is to be done.
+struct Restrained {
+    session: Session,
+    may_act: bool,
+    may_change: bool,
+}
+
+impl Watched for Restrained {
+    fn observer(&mut self) -> &mut Observer {
+        &mut self.session.observer
+    }
+
+    fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
+        Watched::wait(&mut self.session, trees, deadline)
+    }
+
+    fn may_act(&self) -> bool {
+        self.may_act
+    }
+
+    fn may_change(&mut self, _: Pid) -> bool {
+        self.may_change
+    }
+}
+
+#[test]
+fn a_plan_that_may_not_be_carried_out_any_more_changes_nothing() {
+    let mut joined =
+        Joined::start(|session| Restrained { session, may_act: false, may_change: true });
+    let (before, written) = (joined.mask(), joined.written());
+    assert_eq!(joined.bind(), StepResult::Refused { errno: EPERM }, "paused");
+    assert_eq!((joined.mask(), joined.written()), (before.clone(), written));
+    joined.host.watched.may_act = true;
+    joined.host.watched.may_change = false;
+    assert_eq!(joined.bind(), StepResult::Refused { errno: EPERM }, "excluded");
+    assert_eq!(joined.mask(), before);
+    joined.host.watched.may_change = true;
+    assert_eq!(joined.bind(), StepResult::Done);
+    assert_eq!(joined.mask().len(), 1);
+}
