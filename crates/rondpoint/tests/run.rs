@@ -223,6 +223,28 @@ fn a_program_outlives_what_goes_wrong_with_watching_it() {
     }
 }
 
+/// More processes than descriptors: their files would take all of them.
+#[test]
+fn a_manager_leaves_descriptors_free_for_its_looks() {
+    const ALLOWED: usize = 64;
+    let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
+    let program = "i=0; while [ $i -lt 80 ]; do sleep 4 & i=$((i + 1)); done; wait";
+    let script =
+        format!("ulimit -n {ALLOWED} && exec {rondpoint} run --quiet -- sh -c '{program}'");
+    let mut manager = Command::new("sh").args(["-c", &script]).spawn().expect("it starts");
+    let folder = format!("/proc/{}/fd", manager.id());
+    let mut counts = Vec::new();
+    while manager.try_wait().expect("ours").is_none() {
+        counts.push(std::fs::read_dir(&folder).map_or(0, Iterator::count));
+        std::thread::yield_now();
+    }
+    assert!(manager.wait().expect("ours").success());
+    // A look opens more files for a moment. A few files of the session come after the rest.
+    counts.sort_unstable();
+    let usual = counts[counts.len() / 2];
+    assert!((ALLOWED / 2..ALLOWED * 7 / 8).contains(&usual), "{usual} of {ALLOWED}");
+}
+
 #[test]
 fn a_signal_that_would_end_the_manager_leaves_no_ledger() {
     // SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR, SIGSYS, the

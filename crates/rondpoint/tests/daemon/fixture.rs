@@ -152,13 +152,25 @@ impl Daemon {
 
     /// Starts one, and waits until it says that it is ready.
     pub(crate) fn start_in(folder: Rc<TempDir>, mode: &str, rules: &str) -> Self {
+        Self::start_as(Command::new(env!("CARGO_BIN_EXE_rondpoint")), folder, mode, rules)
+    }
+
+    /// The same, with this folder in the place of `/sys/kernel/mm`.
+    pub(crate) fn start_beneath(kernel: &Path, mode: &str, rules: &str) -> Self {
+        const MOUNT: &str = "mount --bind \"$0\" /sys/kernel/mm && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", MOUNT]).arg(kernel);
+        command.arg(env!("CARGO_BIN_EXE_rondpoint"));
+        Self::start_as(command, folder(), mode, rules)
+    }
+
+    fn start_as(mut command: Command, folder: Rc<TempDir>, mode: &str, rules: &str) -> Self {
         let at = |name: &str| folder.path().join(name);
         let _ = std::fs::remove_file(at("notify"));
         let notified = UnixDatagram::bind(at("notify")).expect("a socket");
         notified.set_read_timeout(Some(PATIENCE)).expect("ours");
         configure(folder.path(), mode, rules);
         let log = std::fs::File::create(at("log")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
         command.args(["daemon", "--config"]).arg(at("rondpoint.toml"));
         command.env("RUNTIME_DIRECTORY", at("ledgers")).env("NOTIFY_SOCKET", at("notify"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -13,6 +13,7 @@ mod fixture;
 mod harness;
 #[path = "../harness/patience.rs"]
 mod patience;
+mod standing_back;
 #[path = "../adversary/worker.rs"]
 mod worker;
 
@@ -33,6 +34,8 @@ const TESTS: &[Test] = &[
     ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
     ("members_of_the_group_may_do_what_root_may", grouped),
     ("a_manager_of_root_stops_all_moves_and_a_name_that_a_user_chose_does_not", rival),
+    ("a_paused_daemon_changes_nothing_however_long_it_waits", standing_back::paused),
+    ("what_damon_moves_is_left_and_nothing_else", standing_back::damons),
     ("a_daemon_that_began_without_the_right_to_act_does_not_act_after_a_reload", never_acts),
     ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
     ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
@@ -284,6 +287,8 @@ fn rival(own: &CpuSet) {
     let real = Sleepers::of(&command, 0);
     daemon.wait_for("it", is_told);
     assert_eq!(wanted.worker.narrow_threads(own), 1, "all masks are back");
+    standing_back::wait_for_looks(&daemon);
+    assert_eq!(wanted.worker.narrow_threads(own), 1, "numad has the machine");
     drop(real);
     daemon.wait_for("a mask", || wanted.worker.narrow_threads(own) > 1);
     drop(strange);
@@ -291,7 +296,6 @@ fn rival(own: &CpuSet) {
 }
 
 fn never_acts(own: &CpuSet) {
-    const LOOKS: u64 = 20;
     let daemon = Daemon::start("observe", &rules());
     let wanted = Program::start("wanted-a");
     let state = || daemon.process(wanted.pid()).map(|found| found["state"].clone());
@@ -299,9 +303,7 @@ fn never_acts(own: &CpuSet) {
     daemon.configure("act", &rules());
     let asked = daemon.ask(&["reload"]);
     assert!(asked.errors.contains("when the daemon is started anew"), "{asked:?}");
-    let looks = || daemon.json(&["status", "--json"])["totals"]["looks"].as_u64().expect("looks");
-    let before = looks();
-    daemon.wait_for("looks", || looks() > before + LOOKS);
+    standing_back::wait_for_looks(&daemon);
     assert_eq!((state(), wanted.worker.narrow_threads(own)), (Some("watched".into()), 1));
     daemon.end();
 }

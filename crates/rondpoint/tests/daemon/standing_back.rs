@@ -1,0 +1,72 @@
+//! A daemon that may not act: it is told to pause, or another manager has the process.
+
+use std::path::Path;
+
+use rondpoint_core::CpuSet;
+use rondpoint_linux::syscall::process::effective_user;
+
+use crate::fixture::{self, Daemon, Program};
+use crate::{moved, rules};
+
+/// Looks in which a daemon that acts has moved threads again and again.
+const LOOKS: u64 = 20;
+
+/// Waits while the daemon looks many times.
+pub(crate) fn wait_for_looks(daemon: &Daemon) {
+    let looks = || daemon.json(&["status", "--json"])["totals"]["looks"].as_u64().expect("looks");
+    let before = looks();
+    daemon.wait_for("looks", || looks() > before + LOOKS);
+}
+
+pub(crate) fn paused(own: &CpuSet) {
+    let daemon = Daemon::start("act", &rules());
+    let wanted = Program::start("wanted-a");
+    if !daemon.can_act() {
+        return;
+    }
+    daemon.wait_for("a move", || moved(&daemon, &wanted) > 0);
+    assert!(daemon.ask(&["pause"]).success);
+    let before = moved(&daemon, &wanted);
+    wait_for_looks(&daemon);
+    assert_eq!((wanted.worker.narrow_threads(own), moved(&daemon, &wanted)), (1, before));
+    assert!(daemon.ask(&["resume"]).success);
+    daemon.wait_for("a move", || moved(&daemon, &wanted) > before);
+    daemon.end();
+}
+
+/// A scheme of DAMON as the kernel shows it (Documentation/admin-guide/mm/damon/usage.rst), in a
+/// folder that is mounted over `/sys/kernel/mm`.
+fn scheme(folder: &Path, pid: u32) {
+    let write = |name: &str, text: &str| {
+        let path = folder.join("damon/admin/kdamonds").join(name);
+        std::fs::create_dir_all(path.parent().expect("it is in the folder")).expect("a folder");
+        std::fs::write(path, text).expect("written");
+    };
+    write("nr_kdamonds", "1\n");
+    write("0/state", "on\n");
+    write("0/contexts/0/targets/0/pid_target", &format!("{pid}\n"));
+    write("0/contexts/0/schemes/0/action", "migrate_hot\n");
+}
+
+pub(crate) fn damons(own: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root mounts");
+        return;
+    }
+    let (target, other) = (Program::start("wanted-a"), Program::start("wanted-b"));
+    let kernel = fixture::folder();
+    scheme(kernel.path(), target.pid());
+    let daemon = Daemon::start_beneath(kernel.path(), "act", &rules());
+    if !daemon.can_act() {
+        return;
+    }
+    daemon.wait_for("moves", || moved(&daemon, &other) > 2);
+    let asked = daemon.ask(&["manage", &target.pid().to_string()]);
+    assert!(asked.errors.contains("is left: DAMON moves its memory"), "{asked:?}");
+    let left = daemon.process(target.pid()).expect("it is shown");
+    assert_eq!(left["why"], "DAMON moves its memory (migrate_hot)");
+    assert_eq!((target.worker.narrow_threads(own), moved(&daemon, &target)), (1, 0));
+    std::fs::write(kernel.path().join("damon/admin/kdamonds/0/state"), "off\n").expect("ours");
+    daemon.wait_for("a move", || moved(&daemon, &target) > 0);
+    daemon.end();
+}
