@@ -163,6 +163,12 @@ impl Page<'_> {
         self.accessors().map_or(0, |accessors| accessors.total)
     }
 
+    /// Its address divided by its size.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.address >> self.shift
+    }
+
     /// Its size.
     #[must_use]
     pub fn bytes(&self) -> Bytes {

@@ -35,10 +35,10 @@ use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms};
 use self::interleave::Draws;
 use self::pages::{Marker, Marks};
-use self::preset::{FINAL, PRESETS, Preset};
+use self::preset::{Draw, FINAL, PRESETS, Preset};
 use self::state::Round;
 use super::{Pace, Policy, Registered};
-use crate::model::{App, Model, TrafficSource};
+use crate::model::{App, Model, Pages, Traffic, TrafficSource};
 use crate::plan::{
     Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, Sampling, StepResult,
 };
@@ -330,6 +330,22 @@ impl Carrefour {
         (!unstable && app.exempt.is_none()).then_some(*gates)
     }
 
+    /// The probabilities for pages that leave busy controllers in this round.
+    fn draws(
+        &self,
+        traffic: &Traffic,
+        topology: &Topology,
+        pages: &Pages,
+        enabled: &[Option<Mechanisms>],
+    ) -> Draws {
+        let rules = &self.preset.pages;
+        let mut draws = Draws::new(traffic, topology, rules.draw);
+        if rules.draw == Draw::Excess {
+            draws.choose_by(pages, enabled, rules);
+        }
+        draws
+    }
+
     /// Marks the sampled pages of all enabled applications in one pass over the table, then the
     /// unsampled pages between them.
     fn mark<'a>(
@@ -394,9 +410,9 @@ impl Policy for Carrefour {
             .traffic
             .as_ref()
             .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()));
-        let draws = machine.map(|traffic| Draws::new(traffic, topology, self.preset.pages.draw));
         let enabled: Vec<Option<Mechanisms>> =
             acting.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
+        let draws = machine.map(|traffic| self.draws(traffic, topology, &model.pages, &enabled));
         let marks = match &draws {
             Some(draws) => self.mark(model, topology, &enabled, draws, random),
             None => vec![Marks::default(); model.apps.len()],

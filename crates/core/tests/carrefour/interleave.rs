@@ -1,7 +1,7 @@
 //! The probabilities of interleaving (ALGORITHMS 1.5, conformance values), counted over many draws.
 
 use rondpoint_core::model::Traffic;
-use rondpoint_core::policy::carrefour::interleave::Interleaving;
+use rondpoint_core::policy::carrefour::interleave::{Interleaving, Ranks};
 use rondpoint_core::policy::carrefour::preset::Draw;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Matrix, Random, Topology};
@@ -20,8 +20,9 @@ fn shares(topology: &Topology, loads: &[f64], source: usize, draw: Draw) -> Vec<
     let interleaving = Interleaving::new(&traffic, topology, draw);
     let mut random = Random::new(42);
     let mut counts = vec![0_u32; loads.len()];
-    for _ in 0..DRAWS {
-        counts[interleaving.target(source, None, &mut random).unwrap_or(source)] += 1;
+    for page in 0..DRAWS {
+        let target = interleaving.target(source, page.into(), None, &mut random);
+        counts[target.unwrap_or(source)] += 1;
     }
     counts.into_iter().map(|count| f64::from(count) / f64::from(DRAWS)).collect()
 }
@@ -116,21 +117,51 @@ fn only_the_excess_leaves_and_only_for_nodes_below_the_mean() {
     check(&shares(&machine(), &[25.0; 4], 0, Draw::Excess), &[1.0, 0.0, 0.0, 0.0]);
 }
 
+/// Probabilities of our draw for pages that one node accesses, with this load of the controllers.
+fn excess(loads: [f64; 4]) -> Interleaving {
+    let traffic = Traffic::new(Matrix::from_fn(4, |n, m| if n == 0 { loads[m] } else { 0.0 }));
+    Interleaving::new(&traffic, &machine(), Draw::Excess)
+}
+
 /// Each run of sixteen pages of a node with all the traffic is on the four nodes, four pages each,
 /// within one.
 #[test]
 fn of_neighbouring_pages_each_node_gets_its_share() {
-    let loads = [1.0, 0.0, 0.0, 0.0];
-    let traffic = Traffic::new(Matrix::from_fn(4, |n, m| if n == 0 { loads[m] } else { 0.0 }));
-    for seed in 0..100 {
-        let interleaving = Interleaving::new(&traffic, &machine(), Draw::Excess);
-        let mut random = Random::new(seed);
-        let mut node_of = || interleaving.target(0, None, &mut random).unwrap_or(0);
-        let pages: Vec<usize> = (0..1_000).map(|_| node_of()).collect();
-        for run in pages.windows(16) {
+    let interleaving = excess([1.0, 0.0, 0.0, 0.0]);
+    let mut random = Random::new(1);
+    for start in [0, 0x7f12_3456_7, 0x7fff_ffff_0, 1 << 35] {
+        let pages = start..start + 1_000;
+        let node_of = |page| interleaving.target(0, page, None, &mut random).unwrap_or(0);
+        let nodes: Vec<usize> = pages.map(node_of).collect();
+        for run in nodes.windows(16) {
             let on = |node| run.iter().filter(|page| **page == node).count();
             let counts = [on(0), on(1), on(2), on(3)];
-            assert!(counts.iter().all(|count| (3..=5).contains(count)), "{seed}: {counts:?}");
+            assert!(counts.iter().all(|count| (3..=5).contains(count)), "{start}: {counts:?}");
         }
+    }
+}
+
+/// The first round reaches the first half of the pages, the second round all of them. After it both
+/// halves are even, though the excess was that of both together.
+#[test]
+fn the_second_round_takes_its_pages_from_where_the_first_took_none() {
+    let half = 512;
+    let mut node_of = vec![0_usize; 2 * half];
+    for sampled in [half, 2 * half] {
+        let on = |node| node_of.iter().filter(|of| **of == node).count();
+        let mut interleaving = excess([0, 1, 2, 3].map(|node| on(node) as f64));
+        let mut ranks = Ranks::new(4);
+        for (page, node) in node_of[..sampled].iter().enumerate() {
+            ranks.note(*node, page as u64, 1);
+        }
+        interleaving.choose_by(&ranks);
+        for page in 0..sampled {
+            let target = interleaving.target(node_of[page], page as u64, None, &mut Random::new(1));
+            node_of[page] = target.unwrap_or(node_of[page]);
+        }
+    }
+    for part in node_of.chunks(half) {
+        let on = |node| part.iter().filter(|of| **of == node).count();
+        assert!([0, 1, 2, 3].iter().all(|node| (115..=141).contains(&on(*node))), "{part:?}");
     }
 }

@@ -2,22 +2,73 @@
 //! of the node's share of the traffic. The target is drawn with weights: the less traffic a node
 //! has, the larger its weight.
 //!
-//! [`Draw::Excess`] replaces random numbers by an even sequence. Each node gets its share of any
-//! run of neighbouring pages, within a page or two. Programs read memory in order. With random
-//! targets, threads often wait at one controller while another is idle.
+//! [`Draw::Excess`] replaces random numbers by the page's place in an even sequence ([`rank`]).
+//! Programs read memory in order. With random targets, threads often wait at one controller while
+//! another is idle. Ranks have two effects:
+//!
+//! - Each node gets its share of any run of neighbouring pages, within a page or two.
+//! - Pages with the lowest ranks leave first. In a part of the memory that is spread already, only
+//!   pages with high ranks are left on the busy node. So the next round takes most of its pages from
+//!   the other parts.
 
-use super::preset::Draw;
+use super::gates::Mechanisms;
+use super::preset::{Draw, PageRules};
 use crate::index_set::NodeSet;
-use crate::model::Traffic;
+use crate::model::{Pages, Traffic};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cell::Cell;
 
-/// Step of the even sequence: the golden ratio, whose multiples are the most evenly distributed
-/// (Knuth, The Art of Computer Programming 6.4, theorem S).
-const EVEN_STEP: f64 = 0.618_033_988_749_895;
+/// Step of the even sequence in units of 2⁻⁶⁴: the golden ratio, whose multiples are the most evenly
+/// distributed (Knuth, The Art of Computer Programming 6.4, theorem S).
+const EVEN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Steps into which [`Ranks`] divides the ranks: 0.4 % each (our choice).
+const RANK_STEPS: usize = 256;
+
+/// The place of a page in the even sequence, 0..1. `page` = its number: its address divided by its
+/// size.
+fn rank(page: u64) -> f64 {
+    const BITS: u32 = 53; // of an f64's fraction
+    (page.wrapping_mul(EVEN_STEP) >> (64 - BITS)) as f64 / (1_u64 << BITS) as f64
+}
+
+/// Sampled accesses to the pages that may leave each node, by the ranks of the pages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranks {
+    /// [`RANK_STEPS`] numbers for each node.
+    accesses: Vec<u32>,
+}
+
+impl Ranks {
+    /// Without pages.
+    #[must_use]
+    pub fn new(node_count: usize) -> Self {
+        Self { accesses: vec![0; node_count * RANK_STEPS] }
+    }
+
+    /// Notes a sampled page on node `source`.
+    pub fn note(&mut self, source: usize, page: u64, accesses: u32) {
+        let step = (rank(page) * RANK_STEPS as f64) as usize;
+        let noted = &mut self.accesses[source * RANK_STEPS + step];
+        *noted = noted.saturating_add(accesses);
+    }
+
+    /// The rank below which a node's pages have a `share` of its noted accesses. `None` without
+    /// accesses.
+    fn below(&self, source: usize, share: f64) -> Option<f64> {
+        let steps = &self.accesses[source * RANK_STEPS..][..RANK_STEPS];
+        let all: u64 = steps.iter().copied().map(u64::from).sum();
+        let mut left = share * all as f64;
+        for (step, &accesses) in steps.iter().enumerate().filter(|(_, accesses)| **accesses > 0) {
+            if left <= f64::from(accesses) {
+                return Some((step as f64 + left / f64::from(accesses)) / RANK_STEPS as f64);
+            }
+            left -= f64::from(accesses);
+        }
+        (all > 0).then_some(1.0)
+    }
+}
 
 /// The probabilities for pages that leave busy controllers in one round.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +91,28 @@ impl Draws {
             settled: Interleaving::of_load(&settled, topology, draw),
         }
     }
+
+    /// Sets the ranks below which pages leave, by the sampled pages of the enabled applications.
+    pub(super) fn choose_by(
+        &mut self,
+        pages: &Pages,
+        enabled: &[Option<Mechanisms>],
+        rules: &PageRules,
+    ) {
+        let mut now = Ranks::new(self.now.share.len());
+        let mut settled = now.clone();
+        for page in pages.iter() {
+            let (Some(mechanisms), Some(home)) = (enabled[page.app], page.home) else { continue };
+            let Some(seen) = page.accessors() else { continue };
+            if seen.total < rules.needed(mechanisms.interleaving) {
+                continue;
+            }
+            let ranks = if seen.is_shared { &mut now } else { &mut settled };
+            ranks.note(home, page.number(), seen.total);
+        }
+        self.now.choose_by(&now);
+        self.settled.choose_by(&settled);
+    }
 }
 
 /// The probabilities of one round.
@@ -54,8 +127,8 @@ pub struct Interleaving {
     /// The share of each controller at equal load.
     fair: f64,
     draw: Draw,
-    /// For each node, the last number of the even sequence for pages that may leave it.
-    last: Vec<Cell<Option<f64>>>,
+    /// For each node, the rank below which pages leave it. Only [`Draw::Excess`] uses it.
+    leave_below: Vec<f64>,
 }
 
 impl Interleaving {
@@ -88,8 +161,17 @@ impl Interleaving {
         };
         let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
         let sums = running_sums(weight.iter().copied());
-        let last = vec![Cell::new(None); load.len()];
-        Self { weight, sums, share: use_of, fair, draw, last }
+        let excess = |share: &f64| (1.0 - fair / share).max(0.0);
+        let leave_below = use_of.iter().map(excess).collect();
+        Self { weight, sums, share: use_of, fair, draw, leave_below }
+    }
+
+    /// Sets the ranks below which pages leave. The excess of each node is then a share of the
+    /// accesses to its sampled pages, even if the pages with the lowest ranks left before.
+    pub fn choose_by(&mut self, ranks: &Ranks) {
+        for (source, below) in self.leave_below.iter_mut().enumerate().filter(|one| *one.1 > 0.0) {
+            *below = ranks.below(source, *below).unwrap_or(*below);
+        }
     }
 
     /// Whether a node serves less than its share.
@@ -98,15 +180,17 @@ impl Interleaving {
         self.share[node] < self.fair
     }
 
-    /// Draws whether a page leaves `source`, and its target. `preference` = factor on the weight of
-    /// each node; 0 = not allowed, `None` = all equal.
+    /// Draws whether a page leaves `source`, and its target. `page` = its number: its address
+    /// divided by its size. `preference` = factor on the weight of each node; 0 = not allowed,
+    /// `None` = all equal.
     pub fn target(
         &self,
         source: usize,
+        page: u64,
         preference: Option<&dyn Fn(usize) -> f64>,
         random: &mut Random,
     ) -> Option<usize> {
-        let unit = self.leaves(source, random)?;
+        let unit = self.leaves(source, page, random)?;
         let target = match preference {
             None => draw(&self.sums, self.draw, unit, random),
             Some(preference) => {
@@ -123,10 +207,11 @@ impl Interleaving {
     pub(super) fn target_where_used<A: Iterator<Item = (usize, u32)>>(
         &self,
         source: usize,
+        page: u64,
         used: impl Fn() -> A,
         random: &mut Random,
     ) -> Option<usize> {
-        let unit = self.leaves(source, random)?;
+        let unit = self.leaves(source, page, random)?;
         let once = self.sums.last().copied().unwrap_or(0.0);
         let more = |(node, count): (usize, u32)| self.weight[node] * f64::from(count);
         let drawn = unit * (once + used().map(more).sum::<f64>());
@@ -143,26 +228,17 @@ impl Interleaving {
 
     /// Draws whether a page leaves `source`. Returns a number in 0..1 that draws its target; the
     /// author code draws the target by another number.
-    fn leaves(&self, source: usize, random: &mut Random) -> Option<f64> {
+    fn leaves(&self, source: usize, page: u64, random: &mut Random) -> Option<f64> {
         match self.draw {
             Draw::Exact => (random.unit() < self.share[source]).then(|| random.unit()),
             Draw::IntegerPercent => {
                 (random.below(101) as f64 <= percent(self.share[source])).then_some(0.0)
             }
             Draw::Excess => {
-                let leaving = 1.0 - self.fair / self.share[source];
-                let unit = self.next_even(source, random);
-                (unit < leaving).then(|| unit / leaving)
+                let (rank, below) = (rank(page), self.leave_below[source]);
+                (rank < below).then(|| rank / below)
             }
         }
-    }
-
-    /// The next number of a node's even sequence, which begins at random.
-    fn next_even(&self, source: usize, random: &mut Random) -> f64 {
-        let next = |last| libm::fmod(last + EVEN_STEP, 1.0);
-        let unit = self.last[source].get().map_or_else(|| random.unit(), next);
-        self.last[source].set(Some(unit));
-        unit
     }
 }
 

@@ -126,10 +126,7 @@ impl<'a> Marker<'a> {
         mechanisms: Mechanisms,
         draws: &'a Draws,
     ) -> Self {
-        let needed = match mechanisms.interleaving {
-            true => preset.pages.min_samples_interleaving,
-            false => preset.pages.min_samples,
-        };
+        let needed = preset.pages.needed(mechanisms.interleaving);
         Self { preset, topology, app, state, mechanisms, draws, needed, needed_private: needed }
     }
 }
@@ -166,17 +163,23 @@ impl Marker<'_> {
     /// Moves a page away from the only node that accesses it, if that node's controller is busy.
     fn offload(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<PageMove> {
         let may_leave = self.mechanisms.offloading && self.may_move(page.address, page.shift);
-        let draw = || self.draw(&self.draws.settled, source, random);
+        let draw = || self.draw(&self.draws.settled, source, page.number(), random);
         let target = may_leave.then(draw).flatten()?;
         Some(page_move(page, source, target))
     }
 
     /// Draws a target for a page that leaves a busy controller, without regard to its users.
-    fn draw(&self, by: &Interleaving, source: usize, random: &mut Random) -> Option<usize> {
+    fn draw(
+        &self,
+        by: &Interleaving,
+        source: usize,
+        page: u64,
+        random: &mut Random,
+    ) -> Option<usize> {
         let allowed = |node: usize| f64::from(self.app.may_use_node(node));
         let restricted = self.app.allowed_nodes.is_some();
         let preference = restricted.then_some(&allowed as &dyn Fn(usize) -> f64);
-        by.target(source, preference, random)
+        by.target(source, page, preference, random)
     }
 
     /// Decides about the unsampled pages in the gaps between sampled pages, by the witnesses of
@@ -237,7 +240,8 @@ impl Marker<'_> {
         let Some(&(guess, _)) = busiest else { return Vec::new() };
         let draw = |address| {
             let from = gap.home_of(address, guess);
-            Some(base_page_move(address, from, self.draw(&self.draws.now, from, random)?))
+            let to = self.draw(&self.draws.now, from, address >> PAGE_SHIFT, random)?;
+            Some(base_page_move(address, from, to))
         };
         self.fresh(gap).filter_map(draw).take(most).collect()
     }
@@ -256,7 +260,8 @@ impl Marker<'_> {
         }
         let pages = self.fresh(gap).filter(|&address| gap.home_of(address, own) == own);
         let draw = |address| {
-            Some(base_page_move(address, own, self.draw(&self.draws.settled, own, random)?))
+            let to = self.draw(&self.draws.settled, own, address >> PAGE_SHIFT, random)?;
+            Some(base_page_move(address, own, to))
         };
         pages.filter_map(draw).take(most).collect()
     }
@@ -324,21 +329,23 @@ impl Marker<'_> {
 
     /// Draws a target for a shared page that leaves a busy controller.
     fn draw_shared(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<usize> {
-        let now = &self.draws.now;
+        let (now, number) = (&self.draws.now, page.number());
         let used = |node: usize| page.accesses().find(|(accessing, _)| *accessing == node);
         let allowed = |node: usize| f64::from(self.app.may_use_node(node));
         match self.preset.pages.targets {
-            Targets::AllNodes => self.draw(now, source, random),
+            Targets::AllNodes => self.draw(now, source, number, random),
             Targets::AccessingNodes => {
                 let preference = |node: usize| f64::from(used(node).is_some()) * allowed(node);
-                now.target(source, Some(&preference), random)
+                now.target(source, number, Some(&preference), random)
             }
             // A node without samples may still use the page.
             Targets::MoreWhereUsed if self.app.allowed_nodes.is_some() => {
                 let more = |node: usize| 1.0 + used(node).map_or(0.0, |(_, count)| count.into());
-                now.target(source, Some(&|node| more(node) * allowed(node)), random)
+                now.target(source, number, Some(&|node| more(node) * allowed(node)), random)
             }
-            Targets::MoreWhereUsed => now.target_where_used(source, || page.accesses(), random),
+            Targets::MoreWhereUsed => {
+                now.target_where_used(source, number, || page.accesses(), random)
+            }
         }
     }
 

@@ -159,6 +159,13 @@ pub struct PageRules {
     pub by_faults: bool,
 }
 
+impl PageRules {
+    /// Accesses that decide about a page, with interleaving or without.
+    pub(super) fn needed(&self, interleaving: bool) -> u32 {
+        if interleaving { self.min_samples_interleaving } else { self.min_samples }
+    }
+}
+
 /// Targets of interleaved pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
