@@ -4,8 +4,12 @@
 //! The value of a candidate is: lower bound of its gain × belief × expected length of the phase −
 //! cost. The arbiter takes the candidate with the largest value and prices the others on top of it.
 //! It repeats this until no candidate has a positive value. A candidate is priced again only when
-//! it could be the next best.
+//! it could be the next best. A process in which small gains did not come true waits before the next
+//! one (`small`).
 
+mod small;
+
+use self::small::SmallGains;
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
@@ -15,7 +19,7 @@ use crate::plan::{
     Action, Kind, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused, StepResult,
 };
 use crate::topology::Topology;
-use crate::trial::{Judged, Measure};
+use crate::trial::{Judged, LEAST_NOISE, Measure};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::Worth;
 use alloc::collections::BTreeMap;
@@ -24,8 +28,8 @@ use alloc::vec::Vec;
 /// Bounds of the expected length of a phase (our choice). A phase is expected to last as long again
 /// as it has lasted. The lower bound is short because pages move back as fast as they came.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
-/// Seconds from the last step of a trial to its verdict.
-const TRIAL_S: f64 = TRIAL_WINDOW.0 as f64 / 1e9 * MIN_TRIAL_WINDOWS as f64;
+/// Time from the last step of a trial to its verdict.
+const TRIAL: Nanos = Nanos(TRIAL_WINDOW.0 * MIN_TRIAL_WINDOWS as u64);
 /// Pages whose moves make the known time to move a page (our choice: 4 MiB). A call has a price of
 /// its own, so the time of a few pages says little of many.
 const KNOWN_PAGES: f64 = 1024.0;
@@ -48,6 +52,7 @@ pub struct Arbiter {
     moving: MoveCosts,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
+    small: SmallGains,
 }
 
 /// Reasons for which a candidate must win more than its cost.
@@ -63,14 +68,22 @@ struct Rules<'a> {
 struct Offer {
     candidate: Candidate,
     bill: Bill,
-    worth: Option<Worth>,
+    price: Option<Price>,
     /// Number of candidates that were taken before it was priced.
     round: usize,
 }
 
+/// What a candidate is worth and promises on top of a placement.
+#[derive(Clone, Copy)]
+struct Price {
+    worth: Worth,
+    /// Largest predicted change of a process's speed.
+    change: f64,
+}
+
 impl Offer {
     fn value(&self) -> f64 {
-        self.worth.map_or(f64::NEG_INFINITY, |worth| worth.value())
+        self.price.map_or(f64::NEG_INFINITY, |price| price.worth.value())
     }
 }
 
@@ -78,25 +91,35 @@ impl Arbiter {
     /// An arbiter without experience.
     #[must_use]
     pub fn new(topology: &Topology) -> Self {
-        Self { belief: Belief::default(), moving: MoveCosts::of(topology), phases: BTreeMap::new() }
+        Self {
+            belief: Belief::default(),
+            moving: MoveCosts::of(topology),
+            phases: BTreeMap::new(),
+            small: SmallGains::default(),
+        }
     }
 
     /// Updates the phase of each process from an interval.
     pub fn observe(&mut self, model: &Model) {
         self.belief.forget_gone(model);
+        self.small.forget_gone(model);
         self.phases.retain(|pid, _| model.app(*pid).is_some());
         for app in &model.apps {
             let measure = Measure::of(model, app);
             let phase = self.phases.entry(app.pid).or_insert((app.started, measure));
             if !measure.is_phase_of(&phase.1) {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
+                self.small.end(app.pid, model.at);
             }
         }
     }
 
     /// Learns from trials that ended.
     pub fn judge(&mut self, judged: &[Judged], now: Nanos) {
-        judged.iter().for_each(|one| self.belief.learn(one, now));
+        for one in judged {
+            self.belief.learn(one, now);
+            self.small.learn(one, now);
+        }
     }
 
     /// Learns the time to move a page from the outcomes of a plan.
@@ -116,8 +139,8 @@ impl Arbiter {
     ///
     /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
     /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. If
-    /// samples were requested for a process (`asked`), a step must win [`WORTH_MOVING`] of its time
-    /// until they arrive.
+    /// samples were requested for a process (`asked`), a step whose trial others would wait for must
+    /// win [`WORTH_MOVING`] of its time until they arrive.
     #[must_use]
     pub fn choose(
         &self,
@@ -143,10 +166,12 @@ impl Arbiter {
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
             let bill = self.bill(seen, &candidate);
-            let worth = self.worth(seen, &placement, &candidate, &bill, &rules);
-            Offer { candidate, bill, worth, round: 0 }
+            let price = self.price(seen, &placement, &candidate, &bill, &rules);
+            Offer { candidate, bill, price, round: 0 }
         };
-        let mut offers: Vec<Offer> = permitted.into_iter().map(offer).collect();
+        let (mut offers, small) =
+            self.without_small(permitted.into_iter().map(offer), seen.model.at);
+        chosen.refused.extend(small);
         // In one step, one policy changes a process, by all its mechanisms with a positive value.
         let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;
@@ -163,8 +188,8 @@ impl Arbiter {
             }
             if offers[best].round < round {
                 let Offer { candidate, bill, .. } = &offers[best];
-                let worth = self.worth(seen, &placement, candidate, bill, &rules);
-                (offers[best].worth, offers[best].round) = (worth, round);
+                let price = self.price(seen, &placement, candidate, bill, &rules);
+                (offers[best].price, offers[best].round) = (price, round);
                 continue;
             }
             let Offer { candidate: taken, bill, .. } = offers.swap_remove(best);
@@ -174,7 +199,8 @@ impl Arbiter {
             round += 1;
         }
         for offer in offers {
-            chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth: offer.worth }));
+            let worth = offer.price.map(|price| price.worth);
+            chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth }));
         }
         if round > 0 {
             let quote = Quote::between(seen.facts, &Placement::unchanged(), &placement);
@@ -184,15 +210,33 @@ impl Arbiter {
         chosen
     }
 
-    /// Worth of a candidate on top of a placement; `None` if it cannot be priced.
-    fn worth(
+    /// Separates offers of small gains whose processes wait after such gains did not come true.
+    fn without_small(
+        &self,
+        offers: impl Iterator<Item = Offer>,
+        now: Nanos,
+    ) -> (Vec<Offer>, Vec<Refused>) {
+        let (mut open, mut waiting) = (Vec::new(), Vec::new());
+        for offer in offers {
+            let is_small = offer.price.is_some_and(|price| price.change < LEAST_NOISE);
+            let wait = offer.candidate.claims.iter().filter_map(|pid| self.small.left(*pid, now));
+            match wait.max().filter(|_| is_small) {
+                Some(left) => waiting.extend(refused(offer.candidate, Refusal::InVain { left })),
+                None => open.push(offer),
+            }
+        }
+        (open, waiting)
+    }
+
+    /// Price of a candidate on top of a placement; `None` if it cannot be priced.
+    fn price(
         &self,
         seen: Seen<'_>,
         placement: &Placement,
         candidate: &Candidate,
         bill: &Bill,
         rules: &Rules<'_>,
-    ) -> Option<Worth> {
+    ) -> Option<Price> {
         let quote = Quote::of(seen, placement, bill);
         if quote.changes.is_empty() {
             return None;
@@ -209,14 +253,19 @@ impl Arbiter {
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
         let horizon_s = lasts.unwrap_or(HORIZON.0).seconds();
         let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
-        Some(Worth {
+        let changes = quote.changes.iter().map(|change| change.speed.likely);
+        let change = changes.fold(f64::NEG_INFINITY, f64::max);
+        // The trial of a small promise makes no other policy wait.
+        let asked = if change < LEAST_NOISE { 0.0 } else { WORTH_MOVING * cpus.sum::<f64>() };
+        let worth = Worth {
             won: quote.won.likely,
             least: quote.won.least,
-            needed: (WORTH_MOVING * cpus.sum::<f64>()).max(waiting * TRIAL_S / horizon_s),
+            needed: asked.max(waiting * TRIAL.seconds() / horizon_s),
             belief: if belief.is_finite() { belief } else { 1.0 },
             horizon_s,
             cost_s: quote.cost_s,
-        })
+        };
+        Some(Price { worth, change })
     }
 
     fn bill(&self, seen: Seen<'_>, candidate: &Candidate) -> Bill {
@@ -234,8 +283,9 @@ impl Arbiter {
     ) {
         candidate.steps.extend(refused.iter().map(|one| one.proposal.clone()));
         let bill = self.bill(seen, &candidate);
-        let worth = self.worth(seen, &Placement::unchanged(), &candidate, &bill, rules);
-        let Some(worth) = worth.filter(|worth| worth.value() > 0.0) else { return };
+        let price = self.price(seen, &Placement::unchanged(), &candidate, &bill, rules);
+        let worth = price.map(|price| price.worth).filter(|worth| worth.value() > 0.0);
+        let Some(worth) = worth else { return };
         for pid in candidate.claims {
             let most = rules.waiting.entry(pid).or_insert(0.0);
             *most = most.max(worth.belief * worth.least);

@@ -208,7 +208,7 @@ impl Guard {
         let pid = proposal.action.pid().ok_or(Refusal::Malformed)?;
         let app = scene.model.app(pid).ok_or(Refusal::Unknown)?;
         self.check_exempt(app)?;
-        self.check_trials(proposal, &scene.standing, false)?;
+        self.check_trials(proposal, &scene.standing)?;
         let kind = proposal.action.kind();
         // Copies may be dropped in the same step, before a bulk move.
         let takes_back = matches!(proposal.action, Action::Unreplicate { .. });
@@ -221,7 +221,7 @@ impl Guard {
     /// The part of a step that trials and the latest moves of its pages and thread permit now.
     /// Budgets are not checked here.
     pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
-        let checked = self.check_trials(&step, standing, true);
+        let checked = self.check_trials(&step, standing);
         match checked.and_then(|()| self.check_residence(&step, standing.now)) {
             Ok(()) => self.permit_pages(step, standing.now),
             Err(refusal) => {
@@ -231,13 +231,8 @@ impl Guard {
     }
 
     /// Checks that no trial of another policy runs, and that no wait after a failed or useless
-    /// trial holds. `priced`: the step has a price, and so has what it promised before.
-    fn check_trials(
-        &self,
-        proposal: &Proposal,
-        standing: &Standing<'_>,
-        priced: bool,
-    ) -> Result<(), Refusal> {
+    /// trial holds.
+    fn check_trials(&self, proposal: &Proposal, standing: &Standing<'_>) -> Result<(), Refusal> {
         let kind = proposal.action.kind();
         let Some(pid) = proposal.action.pid().filter(|_| kind != Kind::Sampling) else {
             return Ok(());
@@ -249,7 +244,7 @@ impl Guard {
             return Err(Refusal::TrialRunning);
         }
         self.check_failures(pid, kind, standing.now)?;
-        match standing.tried.wait(pid, proposal.policy, kind, priced) {
+        match standing.tried.wait(pid, proposal.policy, kind) {
             Some(left) => Err(Refusal::InVain { left }),
             None => Ok(()),
         }

@@ -24,7 +24,7 @@ mod waits;
 pub(crate) use measure::PHASE_CHANGE;
 pub use measure::{Comparison, Measure, Verdict};
 pub use noise::Change;
-use noise::LEAST_NOISE;
+pub(crate) use noise::LEAST_NOISE;
 
 use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
@@ -63,6 +63,17 @@ impl Judged {
     #[must_use]
     pub fn speed(&self) -> Option<Change> {
         self.comparison.speed()
+    }
+
+    /// Whether its actions brought more than they took.
+    pub(crate) fn gained(&self) -> bool {
+        matches!(self.verdict, Verdict::Better | Verdict::Traded)
+    }
+
+    /// Whether it found no gain, not even one that some measures contradict.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        let gains = |change: Change| change.change > change.noise;
+        self.verdict == Verdict::Unclear && !self.comparison.combined.is_some_and(gains)
     }
 }
 
@@ -232,12 +243,9 @@ impl Trials {
     }
 
     /// Time for which a policy must not repeat this kind of action, after its latest trials.
-    ///
-    /// A policy that is not priced promises nothing, so its moves of pages wait after harm only.
     #[must_use]
-    pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind, priced: bool) -> Option<Nanos> {
+    pub fn wait(&self, pid: Pid, policy: &'static str, kind: Kind) -> Option<Nanos> {
         let own = self.apps.get(&pid)?.waits.left(policy, kind, self.now);
-        let own = own.filter(|_| priced || !kind.moves_pages());
         own.max(self.warnings.left(policy, kind, self.now))
     }
 

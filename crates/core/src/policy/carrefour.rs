@@ -112,12 +112,12 @@ impl Carrefour {
     }
 
     /// The preset with the present limit of imbalance for this application.
-    fn preset_for(&self, pid: Pid) -> Preset {
+    fn preset_for(&self, app: &App) -> Preset {
         let mut preset = self.preset.clone();
-        let last = self.apps.get(&pid).and_then(|state| state.last);
+        let last = self.apps.get(&app.pid).and_then(|state| state.last);
         let Some(last) = last else { return preset };
         if let Some(until) = preset.interleave_until_imbalance.filter(|_| last.used.interleaving) {
-            preset.interleave_above_imbalance = until;
+            preset.interleave_above_imbalance = until.limit(app.traffic_source);
         }
         if let Some(until) = preset.colocate_until_local.filter(|_| last.used.colocation) {
             preset.colocate_below_local = until;
@@ -136,7 +136,7 @@ impl Carrefour {
         if let Some(state) = self.apps.get_mut(&app.pid) {
             state.lost_cpus = lost_cpus(model, topology, app).map(|lost| lost.likely);
         }
-        let preset = self.preset_for(app.pid);
+        let preset = self.preset_for(app);
         let mut gates = Gates::judge(&preset, model, topology, app)?;
         let Some(state) = self.apps.get_mut(&app.pid) else { return Ok(gates) };
         if state.given_up {

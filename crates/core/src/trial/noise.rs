@@ -8,7 +8,7 @@ const T_95: [f64; 12] =
 /// For three windows on each side. With more windows it is too careful.
 const DEGREES: usize = 2 * MIN_TRIAL_WINDOWS - 2;
 /// Least noise: a smaller change counts as none, however little the windows vary.
-pub(super) const LEAST_NOISE: f64 = 0.01;
+pub(crate) const LEAST_NOISE: f64 = 0.01;
 
 /// A relative change and the noise that it has to exceed; 0.1 = 10 % better.
 #[derive(Debug, Clone, Copy, PartialEq)]

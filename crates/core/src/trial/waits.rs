@@ -4,14 +4,13 @@
 //! same kind of action again. The wait doubles with each further trial without a gain. So a process
 //! that no policy can help is left alone, and its counters may pause. A gain clears the wait. A new
 //! phase of the program ends it, but the next trial without a gain waits longer still. Moves of
-//! pages wait only if they promised less than a trial can tell: each round moves other pages, and
-//! their gains add up.
+//! pages do not wait: each round moves other pages, and their gains add up. The arbiter has a rule
+//! for small gains.
 //!
 //! A harmful trial is a warning for all processes. A policy whose trials did harm, with no gain
 //! between, waits by the same rule for every process. The guard protects the harmed process for
 //! longer.
 
-use super::noise::LEAST_NOISE;
 use super::{Judged, Measure, Verdict};
 use crate::limits::MIN_TRIAL_WINDOWS;
 use crate::plan::Kind;
@@ -81,9 +80,9 @@ impl Waits {
     /// Learns from a trial of this duration, with the program's measures at its end.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, phase: Measure, now: Nanos) {
         for key in keys(judged) {
-            if gained(judged) {
+            if judged.gained() {
                 self.of.remove(&key);
-            } else if is_in_vain(judged) && (!key.1.moves_pages() || promised_nothing(judged)) {
+            } else if judged.is_in_vain() && !key.1.moves_pages() {
                 let before = self.of.get(&key).map_or(Doubling::default(), |wait| wait.doubling);
                 let wait = Wait { doubling: before.after(took, now), phase, others: 0 };
                 self.of.insert(key, wait);
@@ -101,7 +100,7 @@ impl Warnings {
     /// Learns from a trial of this duration. Several processes harmed in one step count once.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, now: Nanos) {
         for key in keys(judged) {
-            if gained(judged) {
+            if judged.gained() {
                 self.of.remove(&key);
             } else if judged.verdict == Verdict::Worse {
                 let before = self.of.entry(key).or_default();
@@ -120,21 +119,6 @@ impl Warnings {
 
 fn keys(judged: &Judged) -> impl Iterator<Item = Key> {
     judged.kinds.iter().map(|kind| (judged.policy, *kind))
-}
-
-fn gained(judged: &Judged) -> bool {
-    matches!(judged.verdict, Verdict::Better | Verdict::Traded)
-}
-
-/// Whether a trial found no gain, not even one that some measures contradict.
-fn is_in_vain(judged: &Judged) -> bool {
-    let gains = |change: super::Change| change.change > change.noise;
-    judged.verdict == Verdict::Unclear && !judged.comparison.combined.is_some_and(gains)
-}
-
-/// Whether a trial was predicted to bring less than any trial can tell from noise.
-fn promised_nothing(judged: &Judged) -> bool {
-    judged.predicted.is_some_and(|change| change < LEAST_NOISE)
 }
 
 #[cfg(test)]
@@ -219,19 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_pages_in_vain_makes_the_next_wait_only_if_it_promised_nothing() {
-        let now = Nanos::from_secs(100);
-        let after = |kind: Kind, predicted| {
-            let mut waits = Waits::default();
-            let judged = Judged { kinds: vec![kind], predicted, ..judged(Verdict::Unclear, 0.0) };
+    fn a_round_of_pages_in_vain_is_followed_by_the_next() {
+        let after = |kind: Kind| {
+            let (mut waits, now) = (Waits::default(), Nanos::from_secs(100));
+            let judged = Judged { kinds: vec![kind], ..judged(Verdict::Unclear, 0.0) };
             waits.learn(&judged, TOOK, doing(4.0), now);
             waits.left("test", kind, now)
         };
-        let pages = Kind::Pages(crate::plan::Mechanism::Interleaving);
-        assert_eq!(after(pages, Some(0.05)), None);
-        assert_eq!(after(pages, None), None, "nothing is known of its promise");
-        assert_eq!(after(pages, Some(0.001)), Some(TOOK));
-        assert_eq!(after(Kind::Bulk, Some(0.05)), Some(TOOK));
+        assert_eq!(after(Kind::Pages(crate::plan::Mechanism::Interleaving)), None);
+        assert_eq!(after(Kind::Bulk), Some(TOOK));
     }
 
     #[test]

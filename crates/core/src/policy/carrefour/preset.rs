@@ -3,7 +3,7 @@
 
 use super::between::Between;
 use super::tenure::Tenure;
-use crate::model::Deviation;
+use crate::model::{Deviation, TrafficSource};
 use crate::plan::Sampling;
 use crate::units::Nanos;
 
@@ -29,7 +29,7 @@ pub struct Preset {
     /// Interleave above this imbalance of the controllers …
     pub interleave_above_imbalance: f64,
     /// … and, once that has begun, until it is no more than this.
-    pub interleave_until_imbalance: Option<f64>,
+    pub interleave_until_imbalance: Option<EvenEnough>,
     /// … and only below this local access ratio.
     pub interleave_below_local: Option<f64>,
     /// Co-locate below this local access ratio.
@@ -163,6 +163,26 @@ impl PageRules {
     /// Accesses that decide about a page, with interleaving or without.
     pub(super) fn needed(&self, interleaving: bool) -> u32 {
         if interleaving { self.min_samples_interleaving } else { self.min_samples }
+    }
+}
+
+/// Imbalance of the controllers in percent that ends interleaving.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct EvenEnough {
+    /// By counts of their traffic.
+    pub counted: f64,
+    /// By address samples or page faults.
+    pub sampled: f64,
+}
+
+impl EvenEnough {
+    /// The limit for traffic from this source.
+    #[must_use]
+    pub fn limit(self, source: TrafficSource) -> f64 {
+        match source {
+            TrafficSource::Counters | TrafficSource::Machine => self.counted,
+            TrafficSource::Samples | TrafficSource::HintFaults => self.sampled,
+        }
     }
 }
 
@@ -408,8 +428,9 @@ const BROUGHT: Tenure =
 
 /// Our preset. The published draw also moves pages between nodes with equal load, and its limit
 /// leaves one controller a third above the others. This preset moves only the excess, until the
-/// controllers are even. Its limit of 10 % is our choice: a few hundred samples cannot show smaller
-/// differences.
+/// controllers are even. A few hundred samples cannot show differences below 10 %; counts end it at
+/// 3 %. Both limits are our choice. The last few pages are often a run of neighbours on one node.
+/// The thread that reads them is waited for at each barrier.
 ///
 /// - Pages with one accessing node move too, as in the author code.
 /// - Co-location, once begun, goes on until 98 % of the accesses are local (our choice). At the
@@ -441,7 +462,7 @@ pub const STEADY: Preset = Preset {
     quiet_period: Nanos::from_secs(2),
     sample_memory: Nanos::from_secs(1),
     traffic: TrafficGate { scope: TrafficScope::Priced, ..FINAL.traffic },
-    interleave_until_imbalance: Some(10.0),
+    interleave_until_imbalance: Some(EvenEnough { counted: 3.0, sampled: 10.0 }),
     colocate_until_local: Some(98.0),
     pages: PageRules {
         draw: Draw::Excess,
