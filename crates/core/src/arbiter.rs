@@ -4,8 +4,8 @@
 //! The value of a candidate is: lower bound of its gain × belief × expected length of the phase −
 //! cost. The arbiter takes the candidate with the largest value and prices the others on top of it.
 //! It repeats this until no candidate has a positive value. A candidate is priced again only when
-//! it could be the next best. A process in which small gains did not come true waits before the next
-//! one (`small`).
+//! it could be the next best. A process in which small gains did not come true waits before the
+//! next one (`small`).
 
 mod small;
 
@@ -138,9 +138,9 @@ impl Arbiter {
     /// Chooses among the proposals that `permits` allows now.
     ///
     /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
-    /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. If
-    /// samples were requested for a process (`asked`), a step whose trial others would wait for must
-    /// win [`WORTH_MOVING`] of its time until they arrive.
+    /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. While
+    /// samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
+    /// A step that promises too little for a trial makes nothing wait, so it need not.
     #[must_use]
     pub fn choose(
         &self,

@@ -1,8 +1,8 @@
 //! Waits after trials of small gains, by process.
 //!
-//! No trial can tell a gain below [`LEAST_NOISE`] from noise, so no trial would ever end a series of
-//! such actions. After a trial that promised so little and showed no gain, its process waits before
-//! the next small promise. All policies and mechanisms share the wait, and it doubles each time.
+//! No trial can tell a gain below [`LEAST_NOISE`] from noise, so none would end a series of such
+//! actions. After a trial that promised so little and showed no gain, its process waits before the
+//! next small promise. All policies and mechanisms share the wait, and it doubles each time.
 //! Larger promises do not wait. A gain clears the wait. Another phase of the program ends it, but
 //! the next one is longer still.
 

@@ -20,8 +20,8 @@ use crate::topology::Topology;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Step of the even sequence in units of 2⁻⁶⁴: the golden ratio, whose multiples are the most evenly
-/// distributed (Knuth, The Art of Computer Programming 6.4, theorem S).
+/// Step of the even sequence, in units of 2⁻⁶⁴. It is the golden ratio, whose multiples are the
+/// most evenly distributed (Knuth, The Art of Computer Programming 6.4, theorem S).
 const EVEN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Steps into which [`Ranks`] divides the ranks: 0.4 % each (our choice).
 const RANK_STEPS: usize = 256;
@@ -166,8 +166,8 @@ impl Interleaving {
         Self { weight, sums, share: use_of, fair, draw, leave_below }
     }
 
-    /// Sets the ranks below which pages leave. The excess of each node is then a share of the
-    /// accesses to its sampled pages, even if the pages with the lowest ranks left before.
+    /// Sets the ranks below which pages leave. These pages have the node's excess as their share of
+    /// the noted accesses, even if pages with lower ranks left in earlier rounds.
     pub fn choose_by(&mut self, ranks: &Ranks) {
         for (source, below) in self.leave_below.iter_mut().enumerate().filter(|one| *one.1 > 0.0) {
             *below = ranks.below(source, *below).unwrap_or(*below);
