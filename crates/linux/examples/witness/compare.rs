@@ -35,6 +35,8 @@ pub(crate) struct Reason {
     metric: Option<String>,
     /// Only for events of this unit.
     unit: Option<String>,
+    /// Only for events whose names begin so.
+    event: Option<String>,
     /// Only for a line that a list has otherwise (true), or only for one that no list has.
     known: bool,
     /// The reason.
@@ -60,6 +62,8 @@ impl Reason {
         let fits = |wanted: &Option<String>, found: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == found)
         };
+        let (unit, name, _) = parts(&line.text);
+        let is_named = |begin: &str| name.as_ref().is_some_and(|name| name.starts_with(begin));
         let known = match verdict {
             Verdict::Equal => return false,
             Verdict::Differs(_) => true,
@@ -68,7 +72,8 @@ impl Reason {
         self.known == known
             && fits(&self.generation, &line.generation)
             && fits(&self.metric, &line.metric)
-            && fits(&self.unit, &parts(&line.text).0)
+            && fits(&self.unit, &unit)
+            && self.event.as_ref().is_none_or(|begin| is_named(begin))
     }
 }
 

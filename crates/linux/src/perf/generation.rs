@@ -238,11 +238,33 @@ impl Resolving<'_> {
         !available.links.is_empty()
     }
 
+    /// The error that one of the units does not list the event that the line needs.
+    fn unlisted(
+        &self,
+        line: &UncoreLine,
+        text: &str,
+        events: &[(String, Event)],
+    ) -> Option<LinuxError> {
+        let needed = line.listed.as_ref()?;
+        let lists = |unit: &str| {
+            self.pmus.get(unit).is_some_and(|unit| unit.aliases.contains_key(needed.as_str()))
+        };
+        let (unit, _) = events.iter().find(|(unit, _)| !lists(unit))?;
+        Some(LinuxError::Input {
+            what: format!("event `{text}`"),
+            problem: format!("`{unit}` lists no event `{needed}`"),
+        })
+    }
+
     /// Adds all events of the line on all their units, or none.
     fn counts(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
         let mut counts = Vec::new();
         for text in line.expanded() {
             let Some(events) = self.each(line.metric.name(), &text) else { return false };
+            if let Some(reason) = self.unlisted(line, &text, &events) {
+                self.missing.push((line.metric.name().to_string(), reason));
+                return false;
+            }
             counts.extend(events.into_iter().map(|(unit, event)| UncoreCount {
                 metric: line.metric,
                 unit,

@@ -157,6 +157,10 @@ pub enum UncoreMetric {
     LinkOut,
     /// Bytes of data that the unit's node receives from other sockets.
     LinkIn,
+    /// Bytes that the unit's node reads from the memory of other sockets.
+    RemoteReads,
+    /// Bytes that the unit's node writes to the memory of other sockets.
+    RemoteWrites,
     /// Requests to a shared cache.
     CacheLookups,
     /// Requests that a shared cache missed.
@@ -165,7 +169,7 @@ pub enum UncoreMetric {
 
 impl UncoreMetric {
     /// All metrics.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::DramToNode,
         Self::Link,
         Self::MissesLocal,
@@ -179,6 +183,8 @@ impl UncoreMetric {
         Self::ControllerBytes,
         Self::LinkOut,
         Self::LinkIn,
+        Self::RemoteReads,
+        Self::RemoteWrites,
         Self::CacheLookups,
         Self::CacheMisses,
     ];
@@ -200,6 +206,8 @@ impl UncoreMetric {
             Self::ControllerBytes => "controller_bytes",
             Self::LinkOut => "link_out",
             Self::LinkIn => "link_in",
+            Self::RemoteReads => "remote_reads",
+            Self::RemoteWrites => "remote_writes",
             Self::CacheLookups => "cache_lookups",
             Self::CacheMisses => "cache_misses",
         }

@@ -104,6 +104,9 @@ pub struct Sample {
 pub struct UncoreLine {
     /// Metric of the count.
     pub metric: UncoreMetric,
+    /// Name of an event that the units must list in sysfs, because their fields do not tell
+    /// whether they count.
+    pub listed: Option<String>,
     /// Event strings whose counts are summed.
     pub events: Vec<String>,
     /// The values of `{event}` and `{index}`, one event string for each.

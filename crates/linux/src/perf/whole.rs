@@ -90,7 +90,7 @@ pub fn links(available: &Available, topology: &Topology) -> Vec<Part<usize>> {
             let part = |(cpu, _)| Part { what: index, cpu, event: event.clone(), scale: (1, 1) };
             parts.extend(asked(event, topology).map(part));
         } else if is_only_link_of(topology, link.from) {
-            parts.extend(sent(available, topology, link.from, index));
+            parts.extend(sent(available, topology, (link.from, link.to), index));
         }
         if parts.len() == before {
             return Vec::new();
@@ -105,14 +105,30 @@ fn is_only_link_of(topology: &Topology, node: usize) -> bool {
     topology.node_count() == 2 && outgoing == 1
 }
 
-fn sent(available: &Available, topology: &Topology, node: usize, link: usize) -> Vec<Part<usize>> {
-    let mut parts = Vec::new();
-    for (count, cpu, at) in counts(available, topology, UncoreMetric::LinkOut) {
-        if let Some(scale) = count.bytes.filter(|_| at == node) {
-            parts.push(Part { what: link, cpu, event: count.event.clone(), scale });
-        }
+/// Events for the data on the only link between two nodes. It is what the first node sends, or what
+/// it writes and the other reads. None if a part of it is not counted.
+fn sent(
+    available: &Available,
+    topology: &Topology,
+    (from, to): (usize, usize),
+    link: usize,
+) -> Vec<Part<usize>> {
+    let of = |metric, node| {
+        let parts = counts(available, topology, metric).filter_map(|(count, cpu, at)| {
+            let scale = count.bytes.filter(|_| at == node)?;
+            Some(Part { what: link, cpu, event: count.event.clone(), scale })
+        });
+        parts.collect::<Vec<_>>()
+    };
+    let sent = of(UncoreMetric::LinkOut, from);
+    if !sent.is_empty() {
+        return sent;
     }
-    parts
+    let (written, read) = (of(UncoreMetric::RemoteWrites, from), of(UncoreMetric::RemoteReads, to));
+    match written.is_empty() || read.is_empty() {
+        true => Vec::new(),
+        false => [written, read].concat(),
+    }
 }
 
 /// Events for the misses of a node's last-level caches, by own and other node's memory.

@@ -236,13 +236,61 @@ fn neoverse_machines_are_told_apart_by_their_units() {
     assert_eq!(core(&graviton, Metric::StallCycles), "8:0x4005");
     assert_eq!((graviton.available.buffer.is_none(), graviton.available.uncore.len()), (true, 0));
     let grace = machine("grace-2");
-    let read = "2: nvidia_scf_pmu_0 20:0x1a2 on 0 … nvidia_scf_pmu_1 21:0x1a2 on 72";
-    assert_eq!(uncore(&grace, LinkIn), read);
+    let read = "2: nvidia_scf_pmu_0 20:0x1a5 on 0 … nvidia_scf_pmu_1 21:0x1a5 on 72";
+    assert_eq!(uncore(&grace, ControllerReads), read);
     let missing: Vec<&str> =
         grace.available.missing.iter().map(|(name, _)| name.as_str()).collect();
-    let expected =
-        ["controller_bytes", "controller_bytes", "cache_lookups", "cache_misses"].as_slice();
-    assert_eq!(missing, expected);
+    assert_eq!(missing, ["controller_bytes"; 3], "the fabric counts the caches");
+}
+
+#[test]
+fn data_between_the_sockets_of_grace_is_what_one_writes_and_the_other_reads() {
+    let grace = Machine { topology: linked("node:2 core:72"), ..machine("grace-2") };
+    let parts = whole::links(&grace.available, &grace.topology);
+    let seen: Vec<_> =
+        parts.iter().map(|part| (part.what, shown(&part.event), part.cpu, part.scale)).collect();
+    let part = |link, event: &str, cpu, scale| (link, event.to_string(), cpu, scale);
+    let expected = [
+        part(0, "20:0x1a1 on 0", 0, (1, 1)),
+        part(0, "21:0x1a2 on 72", 72, (32, 1)),
+        part(1, "21:0x1a1 on 72", 72, (1, 1)),
+        part(1, "20:0x1a2 on 0", 0, (32, 1)),
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// Node, event, CPU and scale of what counts the lines of each node's controllers.
+fn controllers(machine: &Machine) -> Vec<(usize, String, u32, (u32, u32))> {
+    let parts = whole::controller_lines(&machine.available, &machine.topology);
+    parts.iter().map(|part| (part.what, shown(&part.event), part.cpu, part.scale)).collect()
+}
+
+#[test]
+fn a_mesh_is_asked_for_the_home_nodes_that_it_lists() {
+    use UncoreMetric::*;
+    let newer = machine("mesh-of-hns");
+    let expected = [
+        (0, "10:0xd0200 on 0".to_string(), 0, (64, 64)),
+        (1, "11:0xd0200 on 96".to_string(), 96, (64, 64)),
+    ];
+    assert_eq!(controllers(&newer), expected, "meshes 0 and 2");
+    let misses = "2: arm_cmn_0 10:0x10200 on 0 … arm_cmn_2 11:0x10200 on 96";
+    assert_eq!(uncore(&newer, CacheMisses), misses);
+    let older = machine("altra-2");
+    let lookups = "2: arm_cmn_0 10:0x20005 on 0 … arm_cmn_1 11:0x20005 on 80";
+    assert_eq!(uncore(&older, CacheLookups), lookups);
+}
+
+#[test]
+fn ampere_one_counts_reads_of_each_controller_and_samples_nothing() {
+    use UncoreMetric::*;
+    let it = machine("ampere-one-2");
+    assert_eq!(it.available.generation, "ampere-one");
+    let reads = "15: ampere_mcu_pmu_0 10:0xf on 0 … ampere_mcu_pmu_15 24:0xf on 192";
+    assert_eq!(uncore(&it, ControllerReads), reads);
+    let nodes: Vec<usize> = controllers(&it).iter().map(|(node, ..)| *node).collect();
+    assert_eq!(nodes, [[0; 7].as_slice(), &[1; 8]].concat());
+    assert!(it.available.buffer.is_none() && it.available.sample.is_empty());
 }
 
 #[test]

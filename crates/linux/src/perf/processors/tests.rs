@@ -107,6 +107,7 @@ fn arm_is_known_by_part_and_power_by_name() {
     check("0x41", 0, &[0xd40], "neoverse-v1");
     check("0x41", 0, &[0xd49], "neoverse-n2");
     check("0x41", 0, &[0xd4f], "neoverse-v2");
+    check("0xc0", 0, &[0xac3, 0xac4], "ampere-one");
     check("0x41", 0, &[0xd0b], "generic");
     check("0x48", 0, &[0xd01], "generic");
     let power = |name: &str| chosen(&CpuIdentity { name: name.to_string(), ..Default::default() });
@@ -129,13 +130,14 @@ fn a_child_replaces_and_removes_lines_of_its_parent() {
     assert_eq!(zen5.sample.loads.len(), 2);
     let forest = entry("sierra-forest");
     assert!(!forest.core.contains_key("remote_hitm") && forest.core.contains_key("local_dram"));
-    assert_eq!(lines(&entry("neoverse-n1"), UncoreMetric::ControllerBytes), 2);
+    assert_eq!(lines(&entry("neoverse-n1"), UncoreMetric::ControllerBytes), 3);
 }
 
 #[test]
 fn a_series_is_written_out() {
     let line = UncoreLine {
         metric: UncoreMetric::LinkOut,
+        listed: None,
         events: vec!["amd_df/event={event},name=link{index}/".to_string()],
         series: Some(Series { first: 0x7c7, step: 0x40, count: 2 }),
         bytes: None,
