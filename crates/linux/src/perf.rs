@@ -16,6 +16,7 @@
 //! | [`ring`] | the memory that the kernel writes records into |
 //! | [`record`], [`sample`] | the bytes of a record |
 //! | [`spe`] | the packets of Arm's Statistical Profiling Extension |
+//! | [`switches`] | the task that ran on a CPU at a time |
 //! | [`data_source`] | where a sampled access was served from |
 
 pub mod attr;
@@ -32,5 +33,6 @@ pub mod ring;
 pub mod sample;
 pub mod spe;
 pub mod spec;
+pub mod switches;
 pub mod units;
 pub mod whole;

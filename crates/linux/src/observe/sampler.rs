@@ -205,8 +205,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Opens a buffer on all CPUs or on none. With events of all tasks there is none, because
-    /// packets do not name the task.
+    /// Opens a buffer on all CPUs or on none.
     fn add_buffers(
         &mut self,
         event: &Event,
@@ -214,15 +213,12 @@ impl Sampler {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let open = |cpu| Buffer::open(event, subject, topology.kernel_cpu(cpu));
-        let opened: Vec<_> = match subject.is_everybody() {
-            true => Vec::new(),
-            false => (0..self.rings.len()).map(open).collect::<Result<_, _>>()?,
-        };
+        let opened: Vec<_> = (0..self.rings.len()).map(open).collect::<Result<_, _>>()?;
         self.buffers = opened.into_iter().flatten().collect();
         Ok(())
     }
 
-    /// Whether events must be opened on tasks, because samples do not name them.
+    /// Whether events are better opened on tasks, because samples name a task by its time alone.
     #[must_use]
     pub fn needs_tasks(&self) -> bool {
         self.buffered.is_some()

@@ -193,7 +193,7 @@ fn available(root: &Root, machine: &Discovered) -> Result<Available, LinuxError>
 pub fn samples_accesses(root: &Root, machine: &Discovered) -> bool {
     available(root, machine).is_ok_and(|available| {
         let sampled = |event| probe::sampling_of_cpu(event, available.period).is_ok();
-        available.sample.iter().any(sampled)
+        available.sample.iter().chain(&available.buffer).any(sampled)
     })
 }
 
@@ -348,13 +348,6 @@ impl Opening<'_> {
             event.attr.flags |= if self.available.is_of_core(event) { flag::PINNED } else { 0 };
         }
         let buffer = self.available.buffer.clone().filter(|_| !faults_only);
-        if buffer.is_some() && subject.is_everybody() {
-            notes.push(
-                "no address samples: this processor's do not name the task, and all tasks are watched"
-                    .to_string(),
-            );
-        }
-        let buffer = buffer.filter(|_| !subject.is_everybody());
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let stores = self.available.samples_stores;
         let plan = Plan { events, buffer, stores, period, levels };

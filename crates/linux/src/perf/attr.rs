@@ -90,6 +90,8 @@ pub mod flag {
     pub const PRECISE_SHIFT: u32 = 15;
     /// Every record has the identifying fields of a sample.
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    /// Task switches give records.
+    pub const CONTEXT_SWITCH: u64 = 1 << 26;
 }
 
 /// `struct perf_event_attr`, field for field; `flags` is the C bit field.

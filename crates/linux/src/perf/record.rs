@@ -83,6 +83,15 @@ pub enum Record {
         /// The task whose event wrote them.
         origin: Origin,
     },
+    /// PERF_RECORD_SWITCH_CPU_WIDE: a task begins or stops to run on the CPU.
+    Switch {
+        /// Whether the task stops.
+        out: bool,
+        /// Time, ns of the perf clock.
+        time_ns: u64,
+        /// The task that begins or stops.
+        task: Origin,
+    },
     /// Any other kind.
     Other(u32),
 }
@@ -119,7 +128,10 @@ const KIND_FORK: u32 = 7;
 const KIND_SAMPLE: u32 = 9;
 const KIND_AUX: u32 = 11;
 const KIND_LOST_SAMPLES: u32 = 13;
+const KIND_SWITCH_CPU_WIDE: u32 = 15;
 const HEADER: usize = 8;
+/// `PERF_RECORD_MISC_SWITCH_OUT`.
+const MISC_SWITCH_OUT: u16 = 1 << 13;
 /// `PERF_AUX_FLAG_TRUNCATED`, `_PARTIAL` and `_COLLISION`.
 const AUX_INCOMPLETE: u64 = 0x1 | 0x4 | 0x8;
 
@@ -197,6 +209,11 @@ fn parse(kind: u32, misc: u16, body: &[u8], layout: &Layout) -> Result<Record, R
             incomplete: word(16)? & AUX_INCOMPLETE != 0,
             origin: sample::origin(&body[24..], layout)?,
         },
+        KIND_SWITCH_CPU_WIDE => {
+            // The other task of the switch comes first.
+            let (time_ns, task) = sample::timed_origin(body.get(8..).ok_or(short)?, layout)?;
+            Record::Switch { out: misc & MISC_SWITCH_OUT != 0, time_ns, task }
+        }
         KIND_LOST_SAMPLES => Record::LostSamples { samples: word(0)? },
         KIND_THROTTLE => Record::Throttle,
         KIND_UNTHROTTLE => Record::Unthrottle,

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use super::switches::Clock;
 use crate::syscall::memory::{AuxMemory, RingMemory};
 
 /// A mapped ring.
@@ -33,6 +34,13 @@ impl Ring {
         self.memory.copy(second.start, second.len(), stream);
         self.memory.set_tail(head);
         bytes
+    }
+
+    /// The conversion from a CPU's timer to the perf clock; `None` where the kernel offers none.
+    #[must_use]
+    pub fn clock(&self) -> Option<Clock> {
+        let (zero_ns, multiplier, shift) = self.memory.timer()?;
+        Some(Clock { zero_ns, multiplier, shift })
     }
 
     /// Maps an auxiliary area of `pages` (a power of two) for the same event.

@@ -135,13 +135,21 @@ pub struct Origin {
 /// # Errors
 /// There are fewer fields than the layout has. The error names the first incomplete one.
 pub(super) fn origin(bytes: &[u8], layout: &Layout) -> Result<Origin, RecordError> {
+    timed_origin(bytes, layout).map(|(_, origin)| origin)
+}
+
+/// As [`origin`], with the record's time, ns of the perf clock; 0 if the layout has none.
+///
+/// # Errors
+/// As [`origin`].
+pub(super) fn timed_origin(bytes: &[u8], layout: &Layout) -> Result<(u64, Origin), RecordError> {
     let mut body = Body { bytes, layout };
     let (process, thread) = body.halves_if(bit::TID, "TID")?;
-    body.word_if(bit::TIME, "TIME")?;
+    let time_ns = body.word_if(bit::TIME, "TIME")?;
     body.word_if(bit::ID, "ID")?;
     body.word_if(bit::STREAM_ID, "STREAM_ID")?;
     let (cpu, _) = body.halves_if(bit::CPU, "CPU")?;
-    Ok(Origin { process, thread, cpu })
+    Ok((time_ns, Origin { process, thread, cpu }))
 }
 
 /// Parses the body of a sample record.

@@ -72,6 +72,10 @@ pub struct RingMemory {
 }
 
 /// Offsets in struct perf_event_mmap_page (include/uapi/linux/perf_event.h), fixed ABI.
+const LOCK: usize = 8;
+const CAPABILITIES: usize = 40;
+const TIME_SCALE: usize = 48;
+const TIME_ZERO: usize = 64;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 const AUX_TAIL: usize = 1064;
@@ -119,6 +123,32 @@ impl RingMemory {
         // SAFETY: the offset lies in the control page and is a multiple of eight; the kernel reads
         // and writes the field with the same width.
         unsafe { AtomicU64::from_ptr(self.mapped.address.as_ptr().add(offset).cast()) }
+    }
+
+    /// `time_zero`, `time_mult` and `time_shift`, which convert a CPU's timer to the perf clock;
+    /// `None` where the kernel does not offer it.
+    #[must_use]
+    pub fn timer(&self) -> Option<(u64, u32, u16)> {
+        const USER_TIME_ZERO: u64 = 1 << 4;
+        const TRIES: u32 = 1000;
+        for _ in 0..TRIES {
+            // Lock and index share a word. The lock is odd during a change, and even after it.
+            let before = self.position(LOCK).load(Ordering::Acquire);
+            let capabilities = self.position(CAPABILITIES).load(Ordering::Acquire);
+            let scale = self.position(TIME_SCALE).load(Ordering::Acquire);
+            let zero = self.position(TIME_ZERO).load(Ordering::Acquire);
+            let [first, second, third, fourth, ..] = before.to_ne_bytes();
+            let is_even = u32::from_ne_bytes([first, second, third, fourth]) % 2 == 0;
+            if is_even && self.position(LOCK).load(Ordering::Acquire) == before {
+                // The width of a counter, the shift and the multiplier.
+                let bytes = scale.to_ne_bytes();
+                let shift = u16::from_ne_bytes([bytes[2], bytes[3]]);
+                let multiplier = u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+                let is_given = capabilities & USER_TIME_ZERO != 0 && shift < 64;
+                return is_given.then_some((zero, multiplier, shift));
+            }
+        }
+        None
     }
 
     /// Position to which the kernel has written, in bytes since the beginning.
