@@ -21,7 +21,7 @@ use crate::plan::{
 use crate::topology::Topology;
 use crate::trial::{Judged, LEAST_NOISE, Measure};
 use crate::units::{Bytes, Nanos, Pid};
-use crate::worth::Worth;
+use crate::worth::{Needed, Worth};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -260,7 +260,7 @@ impl Arbiter {
         let worth = Worth {
             won: quote.won.likely,
             least: quote.won.least,
-            needed: asked.max(waiting * TRIAL.seconds() / horizon_s),
+            needed: Needed::of(asked, waiting * TRIAL.seconds() / horizon_s),
             belief: if belief.is_finite() { belief } else { 1.0 },
             horizon_s,
             cost_s: quote.cost_s,

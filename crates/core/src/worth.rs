@@ -10,8 +10,8 @@ pub struct Worth {
     pub won: f64,
     /// Lower bound of the gain.
     pub least: f64,
-    /// Gain that is required because its trial makes other candidates wait, CPU seconds per second.
-    pub needed: f64,
+    /// Gain that it must exceed.
+    pub needed: Needed,
     /// Share of the gain that past trials make credible.
     pub belief: f64,
     /// Expected length of the phase in seconds.
@@ -20,12 +20,45 @@ pub struct Worth {
     pub cost_s: f64,
 }
 
+/// Gain that a candidate must exceed because its trial makes others wait, CPU seconds per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]
+pub enum Needed {
+    /// It makes nothing wait.
+    Nothing,
+    /// Samples will soon name the partners of threads, whose moves would wait.
+    WhileNaming(f64),
+    /// Other candidates wait for the trial already.
+    ByWaiting(f64),
+}
+
+impl Needed {
+    /// The larger of both.
+    #[must_use]
+    pub fn of(while_naming: f64, by_waiting: f64) -> Self {
+        match while_naming.max(by_waiting) > 0.0 {
+            false => Self::Nothing,
+            true if while_naming > by_waiting => Self::WhileNaming(while_naming),
+            true => Self::ByWaiting(by_waiting),
+        }
+    }
+
+    /// The gain, CPU seconds per second.
+    #[must_use]
+    pub fn gain(self) -> f64 {
+        match self {
+            Self::Nothing => 0.0,
+            Self::WhileNaming(gain) | Self::ByWaiting(gain) => gain,
+        }
+    }
+}
+
 impl Worth {
     /// The worth in CPU seconds; 0 or less means that the candidate is refused.
     #[must_use]
     pub fn value(&self) -> f64 {
         // Belief never reduces a predicted loss.
-        let least = self.least - self.needed;
+        let least = self.least - self.needed.gain();
         let believed = if least > 0.0 { self.belief * least } else { least };
         believed * self.horizon_s - self.cost_s
     }
@@ -43,13 +76,44 @@ impl fmt::Display for Worth {
             self.horizon_s,
             self.cost_s
         )?;
-        match self.needed > 0.0 {
-            true => write!(
-                f,
-                "; it has to win {:.1} %, for its trial makes others wait",
-                100.0 * self.needed
-            ),
-            false => Ok(()),
+        let needed = 100.0 * self.needed.gain();
+        match self.needed {
+            Needed::Nothing => Ok(()),
+            Needed::WhileNaming(_) => {
+                write!(
+                    f,
+                    "; it has to win {needed:.1} % until samples show which threads share data"
+                )
+            }
+            Needed::ByWaiting(_) => {
+                write!(f, "; it has to win {needed:.1} %, for its trial makes others wait")
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_gain_has_to_exceed_the_larger_requirement_which_is_named() {
+        let worth = |while_naming, by_waiting| Worth {
+            won: 0.5,
+            least: 0.4,
+            needed: Needed::of(while_naming, by_waiting),
+            belief: 0.5,
+            horizon_s: 2.0,
+            cost_s: 0.1,
+        };
+        let told = |worth: Worth| {
+            let text = worth.to_string();
+            (text.contains("samples show"), text.contains("makes others wait"))
+        };
+        let value = |worth: Worth| (1000.0 * worth.value()).round();
+        assert_eq!((value(worth(0.0, 0.0)), told(worth(0.0, 0.0))), (300.0, (false, false)));
+        assert_eq!((value(worth(0.2, 0.1)), told(worth(0.2, 0.1))), (100.0, (true, false)));
+        assert_eq!((value(worth(0.1, 0.3)), told(worth(0.1, 0.3))), (0.0, (false, true)));
     }
 }
