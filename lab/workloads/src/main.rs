@@ -16,6 +16,7 @@ mod crew;
 mod evade;
 mod flags;
 mod fleeting;
+mod graph;
 mod kmeans;
 mod lookup;
 mod mix;
@@ -30,6 +31,7 @@ mod random;
 mod report;
 mod scan;
 mod serve;
+mod solver;
 mod stencil;
 mod stream;
 mod system;
@@ -72,6 +74,10 @@ enum Workload {
     /// Memory and children that are gone before a manager could do something for them: nothing to
     /// improve
     Fleeting(fleeting::Flags),
+    /// Breadth-first traversals of a graph that the main thread builds: many short levels
+    Graph(graph::Flags),
+    /// Conjugate gradients on a sparse matrix that the main thread builds: many barriers
+    Solver(solver::Flags),
     /// Random look-ups and changes in one table that the main thread fills
     Lookup(lookup::Flags),
     /// Pairs of threads that hand each other buffers
@@ -109,6 +115,8 @@ fn main() -> ExitCode {
         Workload::Scan(flags) => scan::run(&flags),
         Workload::Churn(flags) => churn::run(&flags),
         Workload::Fleeting(flags) => fleeting::run(&flags),
+        Workload::Graph(flags) => graph::run(&flags),
+        Workload::Solver(flags) => solver::run(&flags),
         Workload::Lookup(flags) => lookup::run(&flags),
         Workload::Pipeline(flags) => pipeline::run(&flags),
         Workload::Parts(flags) => parts::run(&flags),

@@ -54,6 +54,17 @@ fn kmeans_finds_the_same_centres_with_any_number_of_threads() {
 }
 
 #[test]
+fn traversals_and_solutions_are_right_with_any_number_of_threads() {
+    for threads in [1, 2, 5] {
+        let graph = pairs(&format!("graph --threads {threads} --size 256K --iterations 3"));
+        assert_eq!(graph["vertices"], "4096");
+        let solver = pairs(&format!("solver --threads {threads} --size 192K --iterations 3"));
+        assert_eq!(solver["rows"], "2048");
+    }
+    refused("solver --size 4096 --threads 1 --iterations 1 --seed x", "invalid value");
+}
+
+#[test]
 fn copies_are_made_and_none_is_left_or_the_kernel_makes_none() {
     let found = pairs("copies --size 64K --iterations 2");
     assert_eq!(found["pages"], "16");

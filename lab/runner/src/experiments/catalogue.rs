@@ -249,6 +249,16 @@ pub(super) const EXPERIMENTS: [Experiment; 28] = [
         &[("server", "serve --threads 4 --size 32M")],
     ),
     odd(
+        "graph",
+        "breadth-first traversals by all CPUs of a graph that the main thread builds; a barrier after each short level",
+        &[("traversals", "graph --threads 8 --size 16M")],
+    ),
+    odd(
+        "solver",
+        "conjugate gradients by all CPUs on a sparse matrix that the main thread builds; three barriers in each iteration",
+        &[("solver", "solver --threads 8 --size 12M")],
+    ),
+    odd(
         "pipeline",
         "four pairs of threads, one of which fills buffers that the other reads",
         &[("pipeline", "pipeline --threads 8 --size 2M")],
