@@ -9,6 +9,7 @@ pub mod advice;
 pub mod affinity;
 pub mod descriptors;
 pub mod guardian;
+pub mod limits;
 pub mod memory;
 pub mod pagemap;
 pub mod pages;

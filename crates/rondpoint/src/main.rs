@@ -47,5 +47,12 @@ mod whatif;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cli::main()
+    // Before the command line is read, which needs more stack than the least limits allow.
+    match session::has_stack() {
+        Ok(()) => cli::main(),
+        Err(error) => {
+            terminal::say(&format!("rondpoint: {error}\n"));
+            ExitCode::from(session::OWN_FAILURE)
+        }
+    }
 }

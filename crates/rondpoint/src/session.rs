@@ -4,6 +4,7 @@
 //! from another process are passed on to the program; signals of the terminal reach it by
 //! themselves.
 
+mod memory;
 mod stopping;
 
 use std::cell::Cell;
@@ -25,6 +26,7 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+pub(crate) use self::memory::has_stack;
 pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
 use crate::live::Watched;
 use crate::live::trees::Trees;
@@ -187,6 +189,7 @@ pub(crate) fn prepare_to_watch() {
 impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
+        memory::has_heap()?;
         let (_, arriving) = receive_signals()?;
         let end = process::watch_end(pid as i32).map_err(|error| cannot_watch(pid, error))?;
         prepare_to_watch();
@@ -343,6 +346,7 @@ impl Prepared {
         placement: &Placement,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self> {
+        memory::has_heap()?;
         let (mask, arriving) = receive_signals()?;
         let environment: Vec<_> = environment.into_iter().collect();
         let fork = || Ok(launch::prepare(command, environment, &mask, user)?);

@@ -245,6 +245,46 @@ fn a_manager_leaves_descriptors_free_for_its_looks() {
     assert!((ALLOWED / 2..ALLOWED * 7 / 8).contains(&usual), "{usual} of {ALLOWED}");
 }
 
+/// The program gets its caller's limits, also those that are too small for its manager.
+#[test]
+fn limits_of_memory_are_those_of_the_program_and_never_end_its_manager() {
+    let run = |wrapper: &[&str], limit: &str, asked: &str| {
+        let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
+        let script =
+            format!("ulimit {limit}; exec {rondpoint} run -- sh -c 'ulimit {asked}; exit 3'");
+        let words = [wrapper, &["sh", "-c", &script]].concat();
+        Command::new(words[0]).args(&words[1..]).output().expect("it starts")
+    };
+    for (limit, asked, given) in [
+        ("-S -s 64", "-s", "64\n"),
+        ("-S -v 300000", "-v", "300000\n"),
+        ("-S -d 50000", "-d", "50000\n"),
+    ] {
+        let found = run(&["env"], limit, asked);
+        let told = format!("{limit}: {}", errors(&found));
+        assert_eq!((found.status.code(), found.stdout), (Some(3), given.into()), "{told}");
+    }
+    // In a user namespace nobody raises a hard limit.
+    let wrapper = ["unshare", "--user", "--map-root-user"];
+    if !Command::new(wrapper[0]).args(&wrapper[1..]).arg("true").status().is_ok_and(|s| s.success())
+    {
+        println!("not tried further: this user may not make namespaces");
+        return;
+    }
+    for (limit, told) in [
+        ("-s 64", "the limit of stack is 64 KiB (ulimit -s); expected at least 1024 KiB"),
+        (
+            "-d 50000",
+            "the limit of private memory is 50000 KiB (ulimit -d); expected at least 65536",
+        ),
+    ] {
+        let found = run(&wrapper, limit, "-s");
+        assert_eq!((found.status.code(), found.stdout.len()), (Some(125), 0), "{limit}");
+        let said = errors(&found);
+        assert!(said.lines().count() == 1 && said.contains(told), "{limit}: {said}");
+    }
+}
+
 #[test]
 fn a_signal_that_would_end_the_manager_leaves_no_ledger() {
     // SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGXCPU, SIGVTALRM, SIGPROF, SIGPWR, SIGSYS, the

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::signal::Signals;
-use super::{check, retry};
+use super::{check, limits, retry};
 
 /// The end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +114,8 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// Forks a child that waits for [`Waiting::start`] and then tries the attempts in turn. The child
-/// has the signal mask `mask` and the default SIGPIPE, which Rust's start-up code ignores.
+/// has the signal mask `mask`, the limits of the caller, and the default SIGPIPE, which Rust's
+/// start-up code ignores.
 ///
 /// # Errors
 /// As fork(2) and pipe(2).
@@ -164,6 +165,8 @@ pub fn fork(
             }
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
+            // Last, because the child itself may have less stack from here on.
+            limits::give_back();
             let mut now = libc::ENOENT;
             for (attempt, arguments) in &prepared {
                 if attempt.is_fallback && now != libc::ENOEXEC {

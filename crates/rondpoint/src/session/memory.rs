@@ -1,0 +1,38 @@
+//! Whether this process may have the memory that managing needs. A manager without memory would end
+//! while its program runs. So it raises its limits, or refuses to begin.
+
+use anyhow::{Context as _, Result, bail};
+use rondpoint_linux::syscall::limits::{Limit, raise};
+
+/// Stack as most systems allow it. A release build of `run` overflows 64 KiB and fits into 128 KiB.
+const STACK: u64 = 8 << 20;
+const LEAST_STACK: u64 = 1 << 20;
+/// Address space for a manager of thousands of threads, with its rings of samples.
+const HEAP: u64 = 1 << 30;
+/// A release build needs 16 MB of address space to manage one process.
+const LEAST_HEAP: u64 = 64 << 20;
+
+/// # Errors
+/// The stack is too small and may not be larger.
+pub(crate) fn has_stack() -> Result<()> {
+    insist(Limit::Stack, "stack", "ulimit -s", STACK, LEAST_STACK)
+}
+
+/// # Errors
+/// There is too little memory, and there may not be more.
+pub(super) fn has_heap() -> Result<()> {
+    insist(Limit::AddressSpace, "address space", "ulimit -v", HEAP, LEAST_HEAP)?;
+    insist(Limit::Data, "private memory", "ulimit -d", HEAP, LEAST_HEAP)
+}
+
+fn insist(limit: Limit, what: &str, command: &str, wanted: u64, least: u64) -> Result<()> {
+    let allowed = raise(limit, wanted).with_context(|| format!("{command}: reading the limit"))?;
+    if allowed < least {
+        bail!(
+            "the limit of {what} is {} KiB ({command}); expected at least {} KiB. Nothing was started",
+            allowed >> 10,
+            least >> 10
+        );
+    }
+    Ok(())
+}
