@@ -2,7 +2,7 @@
 //! half a call, delays no other client. Beyond the limit, a new connection replaces the one that
 //! was idle longest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -28,6 +28,8 @@ const MOST_OF_A_USER: usize = 32;
 /// Connections accepted in a row. A client that connects without end must not keep out the others.
 /// A new client's call is read before as many newer ones could take its place.
 const MOST_AT_ONCE: usize = MOST_OF_A_USER / 2;
+/// Clients answered in a row. More of them would delay a look, and a client that asks once.
+const MOST_ANSWERED_AT_ONCE: usize = 4;
 /// How long a daemon that begins waits for another that does.
 const ALONE_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes read from a client at a time.
@@ -56,6 +58,10 @@ pub(crate) struct Server {
     connections: BTreeMap<Id, Connection>,
     next: u64,
     door: Door,
+    /// Calls that were taken so far.
+    taken: u64,
+    /// Clients that watch and have not been told of the last look yet.
+    untold: VecDeque<Id>,
     /// Connections that were closed for newer ones.
     crowded: Seldom,
 }
@@ -68,6 +74,8 @@ struct Connection {
     /// It is answered again after each look: the number of the last decision that it has.
     watching: Option<u64>,
     is_over: bool,
+    /// The number of its last call among all calls; 0 before the first.
+    last_call: u64,
     /// When it last sent or read something.
     active: Instant,
 }
@@ -137,6 +145,8 @@ impl Server {
             connections: BTreeMap::new(),
             next: 0,
             door: Door::default(),
+            taken: 0,
+            untold: VecDeque::new(),
             crowded: Seldom::default(),
         })
     }
@@ -169,26 +179,33 @@ impl Server {
         (listener.into_iter().chain(read).collect(), write.collect())
     }
 
-    /// Accepts, reads and writes what is possible now; the calls that are complete.
+    /// Accepts, reads and writes what is possible now. Returns some of the complete calls, from
+    /// clients in turn. The others wait, see [`Server::has_work`].
     pub(crate) fn turn(&mut self) -> Vec<(Id, Peer, Call)> {
         self.accept();
-        let mut calls = Vec::new();
-        for (id, connection) in &mut self.connections {
+        for connection in self.connections.values_mut() {
             connection.write();
-            if connection.output.is_empty()
-                && let Some(call) = connection.read()
-            {
-                calls.push((*id, connection.peer.clone(), call));
+            if connection.output.is_empty() {
+                connection.read();
             }
+        }
+        let waiting = self.connections.iter().filter(|(_, one)| one.has_call());
+        let waiting = waiting.map(|(id, one)| (*id, one.last_call, one.peer.clone())).collect();
+        let mut calls = Vec::new();
+        for (id, peer) in in_turn(waiting).into_iter().take(MOST_ANSWERED_AT_ONCE) {
+            self.taken += 1;
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.last_call = self.taken;
+            calls.extend(connection.take().map(|call| (id, peer, call)));
         }
         self.connections.retain(|_, one| !one.is_over || !one.output.is_empty());
         calls
     }
 
-    /// Whether a call has arrived already that [`Server::turn`] has not returned: nothing else
-    /// tells of it.
-    pub(crate) fn has_calls(&self) -> bool {
-        self.connections.values().any(|one| one.output.is_empty() && one.input.contains(&0))
+    /// Whether a client waits that [`Server::turn`] or [`Server::next_untold`] has not returned:
+    /// nothing else tells of it.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_telling() || self.connections.values().any(Connection::has_call)
     }
 
     fn accept(&mut self) {
@@ -202,7 +219,9 @@ impl Server {
             self.next += 1;
             let (input, output) = (Vec::new(), Vec::new());
             let (watching, is_over, active) = (None, false, Instant::now());
-            let connection = Connection { stream, peer, input, output, watching, is_over, active };
+            let last_call = 0;
+            let connection =
+                Connection { stream, peer, input, output, watching, is_over, last_call, active };
             self.connections.insert(Id(self.next), connection);
         }
     }
@@ -256,12 +275,28 @@ impl Server {
         }
     }
 
-    /// Clients that wait for the next look and have read the last answer, each with the number of
-    /// the last decision that it has.
-    pub(crate) fn watchers(&self) -> Vec<(Id, Peer, u64)> {
-        let ready = |one: &Connection| one.watching.filter(|_| one.output.is_empty());
-        let of = |(id, one): (&Id, &Connection)| Some((*id, one.peer.clone(), ready(one)?));
-        self.connections.iter().filter_map(of).collect()
+    /// Whether a client waits for the next look and has read the last answer.
+    pub(crate) fn has_watchers(&self) -> bool {
+        self.connections.values().any(|one| one.watches().is_some())
+    }
+
+    /// Whether not all have been told since [`Server::begin_to_tell`].
+    pub(crate) fn is_telling(&self) -> bool {
+        !self.untold.is_empty()
+    }
+
+    /// From now on [`Server::next_untold`] returns the clients that wait for a look.
+    pub(crate) fn begin_to_tell(&mut self) {
+        let watch = self.connections.iter().filter(|(_, one)| one.watches().is_some());
+        self.untold = watch.map(|(id, _)| *id).collect();
+    }
+
+    /// Some of the clients that are to be told of the last look, each with the number of the last
+    /// decision that it has.
+    pub(crate) fn next_untold(&mut self) -> Vec<(Id, Peer, u64)> {
+        let next = self.untold.drain(..MOST_ANSWERED_AT_ONCE.min(self.untold.len()));
+        let known = next.filter_map(|id| Some((id, self.connections.get(&id)?)));
+        known.filter_map(|(id, one)| Some((id, one.peer.clone(), one.watches()?))).collect()
     }
 
     fn send(&mut self, id: Id, reply: &Reply) {
@@ -271,6 +306,35 @@ impl Server {
             connection.write();
         }
     }
+}
+
+/// The order in which waiting clients are answered, each given with the number of its last call.
+/// Users take turns, then the processes of a user, then the connections of a process. Among equals
+/// comes first the one that has waited longest since its last call.
+fn in_turn(mut waiting: Vec<(Id, u64, Peer)>) -> Vec<(Id, Peer)> {
+    waiting.sort_by_key(|(id, last_call, _)| (*last_call, *id));
+    let by_process = one_of_each(waiting, |peer| (peer.user, peer.pid));
+    let by_user = one_of_each(by_process, |peer| (peer.user, 0));
+    by_user.into_iter().map(|(id, _, peer)| (id, peer)).collect()
+}
+
+/// The first of each group, then the second of each, and so on.
+fn one_of_each(
+    waiting: Vec<(Id, u64, Peer)>,
+    group: impl Fn(&Peer) -> (u32, u32),
+) -> Vec<(Id, u64, Peer)> {
+    let mut counts: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let mut placed: Vec<_> = waiting
+        .into_iter()
+        .map(|one| {
+            let count = counts.entry(group(&one.2)).or_default();
+            *count += 1;
+            (*count, one)
+        })
+        .collect();
+    // The sort is stable: within a place the order stays.
+    placed.sort_by_key(|(place, _)| *place);
+    placed.into_iter().map(|(_, one)| one).collect()
 }
 
 /// Others may pass through our own folder, which a ledger made private; they read and write nothing
@@ -326,8 +390,8 @@ fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
 }
 
 impl Connection {
-    /// The next call, if it is complete.
-    fn read(&mut self) -> Option<Call> {
+    /// Reads until there is a call.
+    fn read(&mut self) {
         let mut piece = [0; PIECE];
         while !self.input.contains(&0) && !self.is_over {
             match self.stream.read(&mut piece) {
@@ -342,6 +406,20 @@ impl Connection {
             }
             self.is_over |= self.input.len() > wire::MAX_CALL;
         }
+    }
+
+    /// The number of the last decision that it has, if it can be told of a look now.
+    fn watches(&self) -> Option<u64> {
+        self.watching.filter(|_| self.output.is_empty())
+    }
+
+    /// Whether its next call is complete and may be answered now.
+    fn has_call(&self) -> bool {
+        self.output.is_empty() && self.input.contains(&0)
+    }
+
+    /// The next call, if it is complete.
+    fn take(&mut self) -> Option<Call> {
         let end = self.input.iter().position(|byte| *byte == 0)?;
         let rest = self.input.split_off(end + 1);
         let message = std::mem::replace(&mut self.input, rest);

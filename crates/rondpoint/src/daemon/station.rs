@@ -206,11 +206,11 @@ impl Station {
     /// How long no process needs us.
     fn nap(&self, deadline: Instant) -> Duration {
         let (looks, told) = self.told;
-        if self.parts.server.has_calls() {
+        if self.parts.server.has_work() {
             return Duration::ZERO;
         }
         let mut until = deadline.min(self.next_look);
-        if self.parts.board.borrow().looks > looks && !self.parts.server.watchers().is_empty() {
+        if self.parts.board.borrow().looks > looks && self.parts.server.has_watchers() {
             until = until.min(told + BETWEEN_ANSWERS);
         }
         let left = until.saturating_duration_since(Instant::now());

@@ -72,7 +72,7 @@ fn a_call_that_came_with_another_is_known_to_wait() {
         let [(id, _, call)] = &calls[..] else { panic!("{calls:?}") };
         assert_eq!(call.method, name);
         server.answer(*id, call, Ok(Map::new()));
-        assert_eq!(server.has_calls(), others, "{name}");
+        assert_eq!(server.has_work(), others, "{name}");
     }
     assert!(server.turn().is_empty());
 }
@@ -135,6 +135,7 @@ fn strangers_take_no_place_of_root() {
             output: Vec::new(),
             watching: None,
             is_over: false,
+            last_call: 0,
             active: Instant::now(),
         };
         server.connections.insert(Id(server.next), connection);
@@ -202,4 +203,86 @@ fn a_second_daemon_is_refused_and_a_dead_ones_socket_is_replaced() {
     std::fs::write(&path, "text").unwrap();
     let error = Server::listen(&path).err().unwrap();
     assert!(error.to_string().contains("expected a socket or nothing"), "{error}");
+}
+
+/// A client that asks without end, over many connections, delays another by one turn.
+#[test]
+fn a_client_with_many_calls_lets_others_ask_between_them() {
+    const CALLS: usize = 50;
+    let (_folder, path, mut server) = listening();
+    let many = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&call("a.B").repeat(CALLS)).unwrap();
+        stream
+    };
+    let of_this_process: Vec<UnixStream> = (0..20).map(|_| many()).collect();
+    let mut answered = 0;
+    let mut answer_some = |server: &mut Server| {
+        let calls = server.turn();
+        assert!(!calls.is_empty() && calls.len() <= MOST_ANSWERED_AT_ONCE);
+        for (id, _, call) in &calls {
+            server.answer(*id, call, Ok(Map::new()));
+        }
+        answered += calls.len();
+        calls.into_iter().map(|(_, _, call)| call.method).collect::<Vec<_>>()
+    };
+    for _ in 0..20 {
+        assert_eq!(answer_some(&mut server), ["a.B"; MOST_ANSWERED_AT_ONCE]);
+    }
+    let mut late = UnixStream::connect(&path).unwrap();
+    late.write_all(&call("a.Late")).unwrap();
+    assert!(answer_some(&mut server).contains(&"a.Late".to_string()));
+    while server.has_work() {
+        answer_some(&mut server);
+    }
+    assert_eq!(answered, 20 * CALLS + 1, "none is lost");
+    drop(of_this_process);
+}
+
+#[test]
+fn users_take_turns_then_processes_then_connections() {
+    let waiting =
+        |id, last_call, user, pid| (Id(id), last_call, Peer { pid, user, groups: Vec::new() });
+    let order =
+        |waiting| -> Vec<u64> { in_turn(waiting).into_iter().map(|(Id(id), _)| id).collect() };
+    // A process of root with three connections, another one, and a user.
+    let of = vec![
+        waiting(1, 5, 0, 70),
+        waiting(2, 6, 0, 70),
+        waiting(3, 4, 0, 70),
+        waiting(4, 9, 0, 71),
+        waiting(5, 8, 1000, 72),
+    ];
+    assert_eq!(order(of), [3, 5, 4, 1, 2]);
+    assert_eq!(order(vec![waiting(1, 7, 0, 70), waiting(2, 0, 0, 71)]), [2, 1], "a new one");
+}
+
+#[test]
+fn watching_clients_are_told_a_few_at_a_time_and_each_once() {
+    let (_folder, path, mut server) = listening();
+    let watching: Vec<UnixStream> = (0..10)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(&call("a.Watch")).unwrap();
+            let calls = server.turn();
+            server.go_on(calls[0].0, Map::new(), 7);
+            stream
+        })
+        .collect();
+    assert!(server.has_watchers() && !server.has_work());
+    server.begin_to_tell();
+    let mut told = Vec::new();
+    while server.has_work() {
+        let some = server.next_untold();
+        assert!(some.len() <= MOST_ANSWERED_AT_ONCE);
+        assert!(some.iter().all(|(_, _, last)| *last == 7));
+        told.extend(some.into_iter().map(|(id, _, _)| id));
+    }
+    assert_eq!((told.len(), server.next_untold().len()), (10, 0));
+    told.dedup();
+    assert_eq!(told.len(), 10);
+    server.begin_to_tell();
+    drop(watching);
+    assert!(server.turn().is_empty());
+    assert_eq!(server.next_untold().len(), 0, "they have gone");
 }

@@ -224,19 +224,19 @@ impl Station {
         }
     }
 
-    /// Clients that watch are told of a new look.
+    /// Clients that watch are told of a new look, a few at a time.
     fn tell_watchers(&mut self) {
         let (looks, told) = self.told;
-        let (now, last) = {
-            let board = self.parts.board.borrow();
-            (board.looks, board.last())
-        };
-        if now == looks || told.elapsed() < BETWEEN_ANSWERS {
-            return;
+        let now = self.parts.board.borrow().looks;
+        let is_due = now != looks && told.elapsed() >= BETWEEN_ANSWERS;
+        // A new round would leave out those at the end of this one.
+        if is_due && !self.parts.server.is_telling() {
+            self.told = (now, Instant::now());
+            self.parts.server.begin_to_tell();
         }
-        self.told = (now, Instant::now());
-        for (id, peer, after) in self.parts.server.watchers() {
+        for (id, peer, after) in self.parts.server.next_untold() {
             let reply = self.watched(&peer, WatchRequest { after: Some(after) });
+            let last = self.parts.board.borrow().last();
             self.parts.server.go_on(id, parameters(&reply), last);
         }
     }
