@@ -118,7 +118,8 @@ impl LedgerFile {
     /// Writes the first line of an empty file and gives it its name.
     fn finish(&mut self, (own, started): (Pid, u64), path: &Path) -> Result<(), LinuxError> {
         self.file.try_lock().map_err(|error| failed(&self.path, "lock", error.into()))?;
-        self.write(&[Entry::Manager { format: FORMAT, pid: own.0, started }])?;
+        let namespaces = namespaces();
+        self.write(&[Entry::Manager { format: FORMAT, pid: own.0, started, namespaces }])?;
         fs::rename(&self.path, path).map_err(|source| failed(path, "create", source))
     }
 
@@ -364,7 +365,9 @@ fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
     let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
     for line in whole.lines() {
         match serde_json::from_str(line) {
-            Ok(Entry::Manager { format: FORMAT, .. }) => {}
+            Ok(Entry::Manager { format: FORMAT, namespaces: theirs, .. }) => {
+                check_namespaces(&left.path, theirs)?;
+            }
             Ok(Entry::Freeze { pid, started, means }) => {
                 left.frozen.push((identity(pid, started), means));
             }
@@ -393,6 +396,31 @@ fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
     left.open.reverse();
     left.masks = Masks::of_ledger(&masks);
     Ok(left)
+}
+
+/// The namespaces that give process numbers and start times their meaning: the PID namespace, and
+/// the time namespace's offset of the boot clock. `None` where `/proc` does not tell them.
+fn namespaces() -> Option<String> {
+    let numbers = fs::read_link("/proc/self/ns/pid").ok()?;
+    // Kernels before Linux 5.6 have one time for all.
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let boot = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    let words: Vec<&str> = boot.unwrap_or("0 0").split_whitespace().collect();
+    Some(format!("{} boottime {}", numbers.display(), words.join(" ")))
+}
+
+/// The entries of a ledger from other namespaces name other processes here.
+fn check_namespaces(path: &Path, theirs: Option<String>) -> Result<(), LinuxError> {
+    let own = namespaces();
+    let (Some(theirs), Some(own)) = (theirs, own) else { return Ok(()) };
+    if theirs == own {
+        return Ok(());
+    }
+    let problem = format!(
+        "it is of a manager in other namespaces ({theirs}; here {own}); expected `rondpoint \
+         restore` there, or remove it once all processes of those namespaces have ended"
+    );
+    Err(LinuxError::Input { what: path.display().to_string(), problem })
 }
 
 /// Folder of this user's ledgers: `/run/rondpoint` for root, else the user's runtime folder, else

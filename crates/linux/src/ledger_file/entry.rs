@@ -20,6 +20,10 @@ pub enum Entry {
         pid: u32,
         /// Start time of the manager, nanoseconds since boot.
         started: u64,
+        /// Namespaces of the manager, see [`super::namespaces`]. Ledgers of older versions have
+        /// none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        namespaces: Option<String>,
     },
     /// The mask of a thread is about to be changed.
     Mask(MaskEntry),

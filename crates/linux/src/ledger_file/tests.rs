@@ -343,3 +343,32 @@ fn a_ledger_that_has_no_room_leaves_no_file() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
 }
+
+/// Process numbers and start times mean other processes there.
+#[test]
+fn a_ledger_of_other_namespaces_is_told_and_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
+    let own = fs::read_to_string(ledger.path()).unwrap() + &line(&mask(1));
+    ledger.close().unwrap();
+    let path = folder.join("1.ledger");
+    let found = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let legacy = left_behind(&folder).unwrap();
+        let told = legacy.unusable.first().map(ToString::to_string);
+        (legacy.left.len(), told.unwrap_or_default())
+    };
+    assert_eq!(found(&own), (1, String::new()));
+    let (before, behind) = own.split_once(",\"namespaces\":\"").expect("they are told");
+    let (words, rest) = behind.split_once('"').unwrap();
+    let old = format!("{before}{rest}");
+    assert_eq!(found(&old), (1, String::new()), "of an older version");
+    let pid_namespace = words.split_once(' ').unwrap().0;
+    for other in ["pid:[7] boottime 0 0", &format!("{pid_namespace} boottime 12345 0")] {
+        let (left, told) = found(&format!("{before},\"namespaces\":\"{other}\"{rest}"));
+        assert_eq!(left, 0, "{other}");
+        assert!(told.contains("in other namespaces") && told.contains(other), "{told}");
+        assert!(path.exists());
+    }
+}
