@@ -366,7 +366,8 @@ const struct attribute_group *rp_model_groups[] = {
 /* The files of the cores' unit, made when it is registered. */
 const struct attribute_group **rp_core_groups(void)
 {
-	static const struct attribute_group *groups[4];
+	static const struct attribute_group *groups[5];
+	struct attribute_group *files;
 	const struct rp_processor *processor = rp_processor();
 
 	if (!processor)
@@ -374,5 +375,10 @@ const struct attribute_group **rp_core_groups(void)
 	groups[0] = rp_folder("format", processor->format);
 	groups[1] = rp_folder("events", processor->aliases);
 	groups[2] = rp_folder("caps", processor->caps);
+	if (processor->lists_cpus) {
+		files = rp_folder(NULL, NULL);
+		rp_add_cpus(files, "cpus");
+		groups[3] = files;
+	}
 	return groups;
 }

@@ -3,6 +3,7 @@
  * Sysfs files whose text is known at load. Which files a unit has depends on the
  * machine, so the kernel's macros for fixed files do not fit.
  */
+#include <linux/cpumask.h>
 #include <linux/device.h>
 #include <linux/list.h>
 #include <linux/module.h>
@@ -77,6 +78,15 @@ struct attribute_group *rp_folder(const char *name, const struct rp_text *texts)
 	for (; texts && texts->name; texts++)
 		rp_add_file(&folder->group, texts->name, texts->text);
 	return &folder->group;
+}
+
+/* A file with the list of all CPUs. */
+void rp_add_cpus(struct attribute_group *group, const char *name)
+{
+	char text[32];
+
+	scnprintf(text, sizeof(text), "%*pbl", cpumask_pr_args(cpu_possible_mask));
+	rp_add_file(group, name, text);
 }
 
 bool rp_files_failed(void)

@@ -86,7 +86,8 @@
 #define RP_PROCESSOR_NEHALEM_EP 3
 #define RP_PROCESSOR_IVYBRIDGE_EP 4
 #define RP_PROCESSOR_AMD_ZEN1 5
-#define RP_PROCESSORS 6
+#define RP_PROCESSOR_NEOVERSE_N1 6
+#define RP_PROCESSORS 7
 
 /*
  * USER: the plugin keeps RP_CPU_USER_COUNTERS and obeys the level bits of slots.
@@ -124,7 +125,7 @@
 
 /*
  * Slots: programmable counters that count down and take samples.  There are
- * RP_HEADER_SLOTS of them and one more behind, for AMD's op sampling.  Slot s of a
+ * RP_HEADER_SLOTS of them and one more behind, for AMD's op sampling and Arm's SPE.  Slot s of a
  * CPU begins at RP_CPU_SLOTS + s * RP_SLOT_WORDS of its block.  Only the CPU
  * itself writes its slots.
  *

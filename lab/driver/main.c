@@ -84,9 +84,12 @@ static int register_all(void)
 	error = rp_ibs_register();
 	if (error)
 		goto unregister_core;
-	error = rp_uncore_register();
+	error = rp_spe_register();
 	if (error)
 		goto unregister_ibs;
+	error = rp_uncore_register();
+	if (error)
+		goto unregister_spe;
 	error = rp_node_register();
 	if (error)
 		goto unregister_uncore;
@@ -94,6 +97,8 @@ static int register_all(void)
 
 unregister_uncore:
 	rp_uncore_unregister();
+unregister_spe:
+	rp_spe_unregister();
 unregister_ibs:
 	rp_ibs_unregister();
 unregister_core:
@@ -150,6 +155,7 @@ static void remove(struct pci_dev *device)
 	if (pmu) {
 		rp_node_unregister();
 		rp_uncore_unregister();
+		rp_spe_unregister();
 		rp_ibs_unregister();
 		rp_core_unregister();
 		rp_samples_stop();

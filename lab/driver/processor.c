@@ -14,6 +14,7 @@ static const struct rp_processor *const processors[] = {
 	[RP_PROCESSOR_NEHALEM_EP] = &rp_nehalem_ep,
 	[RP_PROCESSOR_IVYBRIDGE_EP] = &rp_ivybridge_ep,
 	[RP_PROCESSOR_AMD_ZEN1] = &rp_amd_zen1,
+	[RP_PROCESSOR_NEOVERSE_N1] = &rp_neoverse_n1,
 };
 
 const struct rp_processor *rp_processor(void)

@@ -89,10 +89,12 @@ struct rp_processor {
 	u64 cache_references, cache_misses; /* what the kernel's generic events count here */
 	const struct rp_uncore *uncore;
 	unsigned int uncore_kinds;
+	bool lists_cpus; /* the cores' unit has a file `cpus` */
+	bool has_spe;
 };
 
 extern const struct rp_processor rp_nehalem_ep, rp_ivybridge_ep, rp_skylake_sp;
-extern const struct rp_processor rp_amd_zen1, rp_amd_zen4;
+extern const struct rp_processor rp_amd_zen1, rp_amd_zen4, rp_neoverse_n1;
 
 /* processor.c; NULL: the machine plays none, and its core unit speaks the model's own numbers. */
 const struct rp_processor *rp_processor(void);
@@ -104,6 +106,7 @@ const struct rp_core_event *rp_find_core_event(const struct perf_event_attr *att
  */
 struct attribute_group *rp_folder(const char *name, const struct rp_text *files);
 void rp_add_file(struct attribute_group *folder, const char *name, const char *text);
+void rp_add_cpus(struct attribute_group *folder, const char *name);
 bool rp_files_failed(void);
 void rp_files_free(void);
 

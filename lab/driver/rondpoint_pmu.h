@@ -8,6 +8,7 @@
  *   core_pmu.c     the core PMUs: counters, slots, start and stop
  *   processor.h    the processor that is played, its units and their files
  *   ibs_pmu.c      AMD's op sampling, on machines of that maker
+ *   spe_pmu.c      Arm's statistical profiling, where the processor that is played has it
  *   samples.c      the NMI handler: ring -> perf samples
  *   data_source.c  data source encodings of the three vendors
  *   plain.h        units that only count, for whole nodes
@@ -127,7 +128,14 @@ void rp_core_read(struct perf_event *event);
 int rp_ibs_register(void);
 void rp_ibs_unregister(void);
 
+/* spe_pmu.c */
+int rp_spe_register(void);
+void rp_spe_unregister(void);
+bool rp_spe_owns(const struct perf_event *event);
+void rp_spe_write(struct perf_event *event, unsigned int cpu, u64 number);
+
 /* samples.c */
+unsigned int rp_entry_word(unsigned int cpu, u64 number, unsigned int word);
 int rp_samples_start(void);
 void rp_samples_stop(void);
 

@@ -31,7 +31,7 @@ typedef void (*took_function)(u64 nanoseconds);
 static overflow_function overflow;
 static took_function sample_event_took;
 
-static unsigned int entry_word(unsigned int cpu, u64 number, unsigned int word)
+unsigned int rp_entry_word(unsigned int cpu, u64 number, unsigned int word)
 {
 	unsigned int entry = number % RP_RING_ENTRIES;
 
@@ -41,7 +41,7 @@ static unsigned int entry_word(unsigned int cpu, u64 number, unsigned int word)
 /* The running event that sample @number belongs to, or NULL. */
 static struct perf_event *owner(struct rp_cpu *state, unsigned int cpu, u64 number)
 {
-	u64 word = rp_load(entry_word(cpu, number, RP_ENTRY_SLOT));
+	u64 word = rp_load(rp_entry_word(cpu, number, RP_ENTRY_SLOT));
 	unsigned int slot = word & GENMASK(RP_ENTRY_GENERATION_SHIFT - 1, 0);
 	struct perf_event *event;
 
@@ -58,15 +58,15 @@ static void fill(struct perf_sample_data *data, struct perf_event *event, unsign
 		 u64 number)
 {
 	u64 wanted = event->attr.sample_type;
-	u64 flags = rp_load(entry_word(cpu, number, RP_ENTRY_FLAGS));
-	u64 source = rp_load(entry_word(cpu, number, RP_ENTRY_SOURCE)) &
+	u64 flags = rp_load(rp_entry_word(cpu, number, RP_ENTRY_FLAGS));
+	u64 source = rp_load(rp_entry_word(cpu, number, RP_ENTRY_SOURCE)) &
 		     GENMASK(RP_SOURCE_NODE_SHIFT - 1, 0);
-	u64 latency = rp_load(entry_word(cpu, number, RP_ENTRY_LATENCY_CYCLES));
-	u64 paddr = rp_load(entry_word(cpu, number, RP_ENTRY_PADDR));
+	u64 latency = rp_load(rp_entry_word(cpu, number, RP_ENTRY_LATENCY_CYCLES));
+	u64 paddr = rp_load(rp_entry_word(cpu, number, RP_ENTRY_PADDR));
 
 	/* The page size is looked up by address, whether or not the address is wanted. */
 	if (wanted & (PERF_SAMPLE_ADDR | PERF_SAMPLE_DATA_PAGE_SIZE | PERF_SAMPLE_PHYS_ADDR)) {
-		data->addr = rp_load(entry_word(cpu, number, RP_ENTRY_VADDR));
+		data->addr = rp_load(rp_entry_word(cpu, number, RP_ENTRY_VADDR));
 		data->sample_flags |= PERF_SAMPLE_ADDR;
 	}
 	if (wanted & PERF_SAMPLE_PHYS_ADDR && paddr) {
@@ -91,8 +91,8 @@ static void fill(struct perf_sample_data *data, struct perf_event *event, unsign
 static struct pt_regs *exact(struct pt_regs *copy, struct pt_regs *regs, struct perf_event *event,
 			     unsigned int cpu, u64 number)
 {
-	u64 ip = rp_load(entry_word(cpu, number, RP_ENTRY_IP));
-	bool in_kernel = rp_load(entry_word(cpu, number, RP_ENTRY_FLAGS)) & RP_FLAG_KERNEL_MASK;
+	u64 ip = rp_load(rp_entry_word(cpu, number, RP_ENTRY_IP));
+	bool in_kernel = rp_load(rp_entry_word(cpu, number, RP_ENTRY_FLAGS)) & RP_FLAG_KERNEL_MASK;
 
 	if (!event->attr.precise_ip || !ip)
 		return regs;
@@ -113,6 +113,10 @@ static void deliver(struct rp_cpu *state, struct perf_event *event, struct pt_re
 	struct pt_regs copy;
 
 	local64_set(&hw->period_left, rp_load(rp_slot_word(cpu, slot, RP_SLOT_LEFT)));
+	if (rp_spe_owns(event)) {
+		rp_spe_write(event, cpu, number);
+		return;
+	}
 	perf_sample_data_init(&data, 0, hw->last_period);
 	fill(&data, event, cpu, number);
 	state->samples++;

@@ -182,12 +182,20 @@ pub enum Processor {
     AmdZen1,
     /// AMD's EPYC of the fourth Zen generation: data fabric, memory controllers, op sampling.
     AmdZen4,
+    /// Arm's Neoverse N1, as in Altra and Graviton 2: a mesh of its own in each node, SPE.
+    NeoverseN1,
 }
 
 impl Processor {
     /// All processors.
-    pub const ALL: [Self; 5] =
-        [Self::NehalemEp, Self::IvybridgeEp, Self::SkylakeSp, Self::AmdZen1, Self::AmdZen4];
+    pub const ALL: [Self; 6] = [
+        Self::NehalemEp,
+        Self::IvybridgeEp,
+        Self::SkylakeSp,
+        Self::AmdZen1,
+        Self::AmdZen4,
+        Self::NeoverseN1,
+    ];
 
     /// The processor's name in machine files and in the product's table of events.
     #[must_use]
@@ -198,6 +206,7 @@ impl Processor {
             Self::SkylakeSp => "skylake-sp",
             Self::AmdZen1 => "amd-zen1",
             Self::AmdZen4 => "amd-zen4",
+            Self::NeoverseN1 => "neoverse-n1",
         }
     }
 
@@ -207,6 +216,7 @@ impl Processor {
         match self {
             Self::NehalemEp | Self::IvybridgeEp | Self::SkylakeSp => Vendor::Intel,
             Self::AmdZen1 | Self::AmdZen4 => Vendor::Amd,
+            Self::NeoverseN1 => Vendor::Arm,
         }
     }
 }

@@ -21,6 +21,9 @@ pub const JOB_PATH: &str = "/lab/job.json";
 pub const DRIVER_PATH: &str = "/lab/rondpoint_pmu.ko";
 /// The driver's parameter that makes the process that writes to it a manager.
 pub const MANAGER_PATH: &str = "/sys/module/rondpoint_pmu/parameters/manager";
+/// The environment variable with the hexadecimal MIDR of the Arm processor that the machine plays,
+/// from the kernel's command line.
+pub const MIDR_VARIABLE: &str = "rondpoint_midr";
 /// A shell script that runs before the program, unmodelled; the job is refused where it fails.
 pub const PREPARE_PATH: &str = "/lab/prepare";
 /// A shell script that runs after the program, unmodelled: it succeeds where the result is right.

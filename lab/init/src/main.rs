@@ -4,6 +4,7 @@
 //! It places nothing except as the job says. If it fails, it writes the reason to the report port
 //! and powers off, so a lab run does not hang.
 
+mod identity;
 mod job;
 mod report;
 mod spread;
@@ -16,7 +17,9 @@ fn main() {
         eprintln!("rondpoint-lab-init: runs as PID 1 of the lab's guest, nowhere else");
         std::process::exit(2);
     }
-    let mounted = system::mount_all().and_then(|()| system::allow_descriptors());
+    let mounted = system::mount_all()
+        .and_then(|()| identity::play())
+        .and_then(|()| system::allow_descriptors());
     let mut report = report::Report::open();
     let result = mounted.and_then(|()| job::carry_out(&mut report));
     if let Err(reason) = result {

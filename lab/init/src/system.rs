@@ -46,6 +46,20 @@ pub(crate) fn mount_all() -> Result<(), String> {
     Ok(())
 }
 
+/// Shows the file at `source` in the place of `target`.
+pub(crate) fn mount_over(source: &str, target: &str) -> Result<(), String> {
+    let [from, to] = [source, target].map(|path| CString::new(path).expect("no NUL in a literal"));
+    // SAFETY: both strings are NUL-terminated and live through the call; a bind mount reads
+    // neither kind nor data.
+    let result = unsafe {
+        libc::mount(from.as_ptr(), to.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(format!("{source} over {target}: cannot mount: {}", io::Error::last_os_error())),
+    }
+}
+
 /// Allows as many open descriptors as systemd does (`DefaultLimitNOFILE=1024:524288`,
 /// systemd-system.conf(5)). The kernel's own bound for process 1 is 4,096.
 pub(crate) fn allow_descriptors() -> Result<(), String> {

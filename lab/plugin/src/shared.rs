@@ -96,6 +96,7 @@ impl Shared {
             Some(Processor::AmdZen4) => at::PROCESSOR_AMD_ZEN4,
             Some(Processor::NehalemEp) => at::PROCESSOR_NEHALEM_EP,
             Some(Processor::IvybridgeEp) => at::PROCESSOR_IVYBRIDGE_EP,
+            Some(Processor::NeoverseN1) => at::PROCESSOR_NEOVERSE_N1,
         };
         let ps = |ns: f64| (ns * 1e3) as u64;
         self.set(at::HEADER_VERSION, at::LAYOUT_VERSION as u64);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use rondpoint_lab_init::{Event, FILE_LIMIT_BYTES, Measurement};
+use rondpoint_lab_init::{Event, FILE_LIMIT_BYTES, MIDR_VARIABLE, Measurement};
 use rondpoint_machine::{Machine, Processor, Vendor};
 
 use crate::built::Built;
@@ -144,7 +144,7 @@ impl Boot<'_> {
         command.args(arguments(self.machine));
         command.arg("-kernel").arg(&self.installed.kernel.image);
         command.arg("-initrd").arg(&initramfs);
-        command.args(["-append", KERNEL_LINE]);
+        command.args(["-append", &format!("{KERNEL_LINE}{}", midr(self.machine))]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         command.args(["-seed", &self.seed.to_string(), "-rtc", "clock=vm,base=2026-01-01"]);
         let backend =
@@ -196,8 +196,20 @@ fn identity(machine: &Machine) -> &'static str {
         (Some(Processor::AmdZen4), _) => {
             "max,vendor=AuthenticAMD,family=25,model=17,stepping=1,model-id=Zen 4 of the lab"
         }
+        // No x86 processor can have Arm's numbers: see [`midr`].
+        (Some(Processor::NeoverseN1), _) => "max",
         (None, Vendor::Intel) => "max,vendor=GenuineIntel",
         (None, Vendor::Amd | Vendor::Arm) => "max",
+    }
+}
+
+/// A parameter that the kernel passes on to PID 1 as an environment variable. It is the main
+/// identification register of the Arm processor that the machine plays.
+fn midr(machine: &Machine) -> String {
+    match machine.pmu.processor {
+        // Implementer 0x41, part 0xd0c, r3p1.
+        Some(Processor::NeoverseN1) => format!(" {MIDR_VARIABLE}=413fd0c1"),
+        _ => String::new(),
     }
 }
 
