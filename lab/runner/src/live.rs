@@ -5,6 +5,7 @@
 //! Machines are cut to few CPUs, because the emulator's time goes into vCPUs; bandwidths shrink
 //! with them.
 
+mod arm;
 mod attached;
 mod births;
 mod copies;
@@ -62,7 +63,7 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 25] = [
+const CHECKS: [Check; 26] = [
     Check { name: "without-pmu", run: without_pmu::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "evasions", run: outcomes::check_evasions },
@@ -87,6 +88,7 @@ const CHECKS: [Check; 25] = [
     Check { name: "more-lies", run: lies::check_more },
     Check { name: "missing-units", run: lies::check_missing },
     Check { name: "processor", run: processor::check },
+    Check { name: "arm", run: arm::check },
     Check { name: "copies", run: copies::check },
 ];
 

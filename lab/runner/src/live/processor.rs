@@ -3,7 +3,7 @@
 //! doctor` must call them measured.
 
 use anyhow::{Context as _, Result};
-use rondpoint_machine::{Machine, Processor};
+use rondpoint_machine::{Machine, Processor, Vendor};
 use serde_json::Value;
 
 use super::name;
@@ -14,14 +14,14 @@ use crate::physics::{Finding, script};
 /// An event of the processor and the model's own events for the same thing, all on CPU 0. `truth`
 /// are one or more with counts that add up, separated by spaces. `times` is how many of the first
 /// are one of the second.
-struct Pair {
+pub(super) struct Pair {
     what: &'static str,
     event: &'static str,
     truth: &'static str,
     times: f64,
 }
 
-const fn pair(what: &'static str, event: &'static str, truth: &'static str) -> Pair {
+pub(super) const fn pair(what: &'static str, event: &'static str, truth: &'static str) -> Pair {
     Pair { what, event, truth, times: 1.0 }
 }
 
@@ -143,16 +143,31 @@ END"#;
 /// How far a count may be off the model's, percent.
 const COUNT_PERCENT: f64 = 2.0;
 
-/// Counts against the model's, and what the doctor says of them, on a machine of each maker.
+/// A processor on a machine, its pairs, and what the doctor has to call measured there.
+pub(super) type Played = (&'static str, Processor, &'static [Pair], &'static str);
+
+/// Counts against the model's, and what the doctor says of them, on x86 machines of each maker.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for (machine, processor, pairs, measured) in [
+    let played: [Played; 5] = [
         ("nmass-2", Processor::NehalemEp, &NEHALEM[..], NEHALEM_MEASURED),
         ("sam-2", Processor::IvybridgeEp, &IVYBRIDGE[..], IVYBRIDGE_MEASURED),
         ("nmass-2", Processor::SkylakeSp, &INTEL[..], INTEL_MEASURED),
         ("carrefour-a", Processor::AmdZen1, &AMD_FIRST[..], AMD_FIRST_MEASURED),
         ("carrefour-a", Processor::AmdZen4, &AMD[..], AMD_MEASURED),
-    ] {
+    ];
+    let mut findings = counted(lab, &played)?;
+    for processor in Processor::ALL {
+        if processor.vendor() != Vendor::Arm {
+            findings.push(unjammed(lab, processor)?);
+        }
+    }
+    Ok(findings)
+}
+
+/// Counts against the model's, and what the doctor says of them.
+pub(super) fn counted(lab: &Lab, played: &[Played]) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for &(machine, processor, pairs, measured) in played {
         let (machine, table) = (playing(machine, processor)?, processor.name());
         let record = script::run(lab, &machine, "the processor's own events", &counting(pairs))?;
         for (number, pair) in pairs.iter().enumerate() {
@@ -162,9 +177,6 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
             findings.push(Finding::near(&name(&machine), check, values, COUNT_PERCENT, ""));
         }
         findings.push(told(&machine, table, measured, &doctor(&record, "doctor")?));
-    }
-    for processor in Processor::ALL {
-        findings.push(unjammed(lab, processor)?);
     }
     Ok(findings)
 }
@@ -178,7 +190,7 @@ const EVEN_PERCENT: f64 = 60.0;
 
 /// Whether a jam is seen and repaired where no unit tells which node asks which for memory. With
 /// more than two nodes that is so on each of these processors.
-fn unjammed(lab: &Lab, processor: Processor) -> Result<Finding> {
+pub(super) fn unjammed(lab: &Lab, processor: Processor) -> Result<Finding> {
     let machine = playing("carrefour-a", processor)?;
     let report = report(&run(lab, &machine, "a jam of four nodes", JAM)?, "jam")?;
     let after = report["after"]["imbalance_percent"].as_f64();

@@ -1,0 +1,137 @@
+//! The lab plays an Arm server: events of the cores, a mesh in each node, and SPE with its buffer.
+//! Samples come from a buffer that names no task, also where the daemon samples all tasks.
+
+use anyhow::{Context as _, Result};
+use rondpoint_machine::{Machine, Processor};
+use serde_json::Value;
+
+use super::name;
+use super::processor::{Pair, counted, pair, playing, unjammed};
+use super::session::{report, run};
+use crate::lab::Lab;
+use crate::physics::{Finding, script};
+
+/// Neoverse N1. Home nodes of the mesh count for their own socket.
+const PAIRS: [Pair; 6] = [
+    pair("misses of the private caches", "armv8_pmuv3_0/event=0x17", "model/l2_miss"),
+    pair(
+        "accesses to another socket",
+        "armv8_pmuv3_0/event=0x31",
+        "model/remote_dram model/remote_fwd model/remote_hitm",
+    ),
+    pair(
+        "reads that no cache of the socket answers",
+        "armv8_pmuv3_0/event=0x37",
+        "model/dram_reads model/remote_fwd model/remote_hitm",
+    ),
+    pair("cycles that wait for memory", "armv8_pmuv3_0/event=0x24", "model/stall_cycles"),
+    pair(
+        "lines of the node's controllers",
+        "arm_cmn/type=0x5,eventid=0xd",
+        "lab_nb/event=1 lab_nb/event=2",
+    ),
+    pair("misses of the last-level cache", "arm_cmn/type=0x5,eventid=0x1", "model/llc_miss"),
+];
+
+/// What `doctor --metrics` has to call measured.
+const MEASURED: &str = "address_samples cache_lookups cache_misses controller_bytes cycles \
+    instructions llc_misses private_misses remote_dram stall_cycles";
+
+/// A chase through memory of each node, on the first node's CPU.
+const CHASES: &str = r#"
+for node in 0 1; do
+    rondpoint observe --quiet --json --output /tmp/chase$node -- rondpoint-workloads chase \
+        --cpu-node 0 --node $node --no-huge-pages --size 16M --rounds 2 > /dev/null
+    tail -n 1 /tmp/chase$node > /tmp/summary
+    report chase$node /tmp/summary
+done"#;
+/// Least share of the samples that have to tell where the memory is.
+const LEAST_PERCENT: f64 = 95.0;
+
+/// Two programs that share all CPUs. Nothing but samples tells that the one is jammed and the other
+/// is not, because the kernel's balancing is off.
+const SHARED_CPUS: &str = r#"
+echo 0 > /proc/sys/kernel/numa_balancing
+daemon /tmp/log < /dev/null
+ln -s $(command -v rondpoint-workloads) /tmp/placed
+rondpoint-workloads kmeans --rotate --pin --no-huge-pages --size 8M --seconds 8 --centres 1 > /dev/null &
+jammed=$!
+/tmp/placed wellplaced --pin --no-huge-pages --size 8M --seconds 8 > /dev/null &
+placed=$!
+sleep 7
+rondpoint status --json > /tmp/status
+report status /tmp/status
+wait $jammed && wait $placed && echo "both ended well"
+kill -TERM $daemon
+wait $daemon
+echo "jammed $jammed"
+echo "placed $placed"
+tail -n 20 /tmp/log >&2"#;
+/// Of 8 MiB: 50 pages. 103 move (emulated).
+const LEAST_MOVED: u64 = 50 * 4096;
+
+/// Counts, a jam of four nodes, the nodes that samples tell, and the daemon.
+pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
+    let n1 = Processor::NeoverseN1;
+    let mut findings = counted(lab, &[("altra-2", n1, &PAIRS[..], MEASURED)])?;
+    findings.push(unjammed(lab, n1)?);
+    let machine = playing("altra-2", n1)?;
+    findings.extend(sampled(lab, &machine)?);
+    findings.extend(under_the_daemon(lab, &machine)?);
+    Ok(findings)
+}
+
+/// Whether samples tell the node of the memory and that memory answered.
+fn sampled(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+    let record = run(lab, machine, "samples of a chase", CHASES)?;
+    let mut findings = Vec::new();
+    for node in 0..2 {
+        let summary = report(&record, &format!("chase{node}"))?;
+        let samples = &summary["samples"];
+        let threads = summary["threads"].as_array().into_iter().flatten();
+        let by_node = |at: usize| {
+            let counts = threads.clone().filter_map(|one| one["accesses_by_node"][at].as_f64());
+            counts.sum::<f64>()
+        };
+        let (first, second) = (by_node(0), by_node(1));
+        let share = 100.0 * [first, second][node] / (first + second);
+        let told = format!("% ({first} and {second})");
+        let check = format!("SPE: samples of memory of node {node} that say so");
+        findings.push(Finding::between(
+            &name(machine),
+            check,
+            (LEAST_PERCENT, 100.0),
+            share,
+            &told,
+        ));
+        let taken = samples["taken"].as_f64().unwrap_or(0.0);
+        let dram = 100.0 * samples["by_source"]["dram"].as_f64().unwrap_or(0.0) / taken;
+        let check = format!("SPE: samples of memory of node {node} that memory answered");
+        let within = (LEAST_PERCENT, 100.0);
+        findings.push(Finding::between(&name(machine), check, within, dram, "%"));
+    }
+    Ok(findings)
+}
+
+/// Whether the daemon moves memory of the jammed program and nothing of the other.
+fn under_the_daemon(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
+    let record = run(lab, machine, "a daemon with SPE", SHARED_CPUS)?;
+    let status = report(&record, "status")?;
+    let moved = |program: &str| -> Result<u64> {
+        let pid = script::lines(&record, &format!("{program} ")).next().context("no process")?;
+        let pid: u64 = pid.parse().context("a process number")?;
+        let mut processes = status["processes"].as_array().into_iter().flatten();
+        let found: Option<&Value> = processes.find(|process| process["pid"] == pid);
+        let found = found.with_context(|| format!("the daemon does not show {program}"))?;
+        Ok(found["moved_bytes"].as_u64().unwrap_or(0))
+    };
+    let all = [moved("jammed")?, moved("placed")?];
+    let ended = script::lines(&record, "both ended well").next().is_some();
+    Ok(vec![Finding::fact(
+        &name(machine),
+        "SPE under the daemon: memory of the jammed program moves, none of the well placed one",
+        "at least 204800 bytes, none; both end well",
+        format!("{} and {} bytes; end well: {ended}", all[0], all[1]),
+        all[0] >= LEAST_MOVED && all[1] == 0 && ended,
+    )])
+}
