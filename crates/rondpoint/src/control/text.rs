@@ -8,6 +8,7 @@ use super::protocol::{
     Decision, Event, ExplainReply, Mode, Node, Process, State, Status, Thread, Totals, Verdicts,
 };
 use crate::story::words::many;
+use crate::terminal::clean;
 
 /// Processes and threads shown; JSON has the rest.
 const SHOWN: usize = 20;
@@ -141,7 +142,7 @@ fn processes(text: &mut String, processes: &[Process]) {
             text,
             "{:>8} {:<16} {:<8} {:>7} {:>6.0}% {:>9} {:>6} {:>6}  {}",
             process.pid,
-            process.name,
+            clean(&process.name),
             state(process.state),
             process.threads,
             process.cpu_percent,
@@ -170,7 +171,7 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
     let mut text = format!(
         "process {} ({}, user {}): {}, {}\n",
         process.pid,
-        process.name,
+        clean(&process.name),
         process.user,
         state(process.state),
         process.why
@@ -224,7 +225,11 @@ fn put_threads(text: &mut String, threads: &[Thread]) {
         let _ = writeln!(
             text,
             "  thread {} {}: CPU {} of node {}, {:.0} %{accesses}{exempt}",
-            thread.tid, thread.name, thread.cpu, thread.node, thread.cpu_percent
+            thread.tid,
+            clean(&thread.name),
+            thread.cpu,
+            thread.node,
+            thread.cpu_percent
         );
     }
     if busiest.len() > SHOWN {
@@ -305,6 +310,21 @@ mod tests {
         assert_eq!(told(&two), expected);
         let nothing = "done: nothing so far; 0 proposals held back";
         assert_eq!(told(&Totals::default()), nothing);
+    }
+
+    /// Every user chooses names, which may contain line ends.
+    #[test]
+    fn a_name_makes_no_line_of_its_own() {
+        let name = "x\n  1 root \u{1b}[31m".to_string();
+        let process = Process { name: name.clone(), ..Process::default() };
+        let mut table = String::new();
+        processes(&mut table, std::slice::from_ref(&process));
+        let threads = vec![Thread { name, ..Thread::default() }];
+        let shown = explanation(&ExplainReply { process, threads, decisions: Vec::new() });
+        let told = r"x\n  1 root \u{1b}[31m";
+        assert_eq!((table.lines().count(), table.matches(told).count()), (2, 1), "{table}");
+        assert_eq!(shown.matches(told).count(), 2, "{shown}");
+        assert!(!shown.contains("\n  1 root"), "{shown}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::Arguments;
 use super::report::SCHEMA;
 use super::watch::Output;
 use crate::session;
+use crate::terminal::clean;
 
 /// Processes shown; with more the first ones would leave the screen.
 const SHOWN_PROCESSES: usize = 10;
@@ -240,7 +241,7 @@ fn text(line: &MachineLine) -> String {
             text,
             "{:>8} {:<15} {:>8.1} {:>12}  {}",
             process.pid,
-            process.name,
+            clean(&process.name),
             process.cpu_percent,
             Bytes(process.resident_bytes).to_string(),
             threads.join(" ")

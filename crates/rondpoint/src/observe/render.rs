@@ -7,6 +7,7 @@ use rondpoint_core::model::Rung;
 use rondpoint_core::units::LINE_BYTES;
 
 use super::report::{Interval, Line, Start, Summary, ThreadLine, TrafficLine};
+use crate::terminal::clean;
 
 /// Threads shown; the rest is in the JSON.
 const SHOWN_THREADS: usize = 8;
@@ -203,7 +204,7 @@ fn put_threads(text: &mut String, threads: &[ThreadLine], what: &str) {
             text,
             "{:>8} {:<15} {:>4} {:>4} {:>6.1} {:>5} {:>6} {:>5}  {accesses}",
             thread.tid,
-            thread.name.as_deref().unwrap_or("-"),
+            clean(thread.name.as_deref().unwrap_or("-")),
             thread.cpu,
             thread.node,
             100.0 * thread.busy,
