@@ -140,7 +140,7 @@ impl Arbiter {
     /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
     /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. While
     /// samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
-    /// A step that promises too little for a trial makes nothing wait, so it need not.
+    /// Pages that promise too little for a trial make nothing wait, so they need not.
     #[must_use]
     pub fn choose(
         &self,
@@ -255,8 +255,10 @@ impl Arbiter {
         let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
         let changes = quote.changes.iter().map(|change| change.speed.likely);
         let change = changes.fold(f64::NEG_INFINITY, f64::max);
-        // The trial of a small promise makes no other policy wait.
-        let asked = if change < LEAST_NOISE { 0.0 } else { WORTH_MOVING * cpus.sum::<f64>() };
+        // The trial of a small promise makes no other policy wait. Threads wait all the same,
+        // because samples may name a partner that they would leave.
+        let is_free = change < LEAST_NOISE && !candidate.kinds.contains(&Kind::Affinity);
+        let asked = if is_free { 0.0 } else { WORTH_MOVING * cpus.sum::<f64>() };
         let worth = Worth {
             won: quote.won.likely,
             least: quote.won.least,

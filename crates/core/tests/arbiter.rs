@@ -401,6 +401,19 @@ fn held_at_home(model: &Model) -> Vec<Proposal> {
 }
 
 #[test]
+fn threads_wait_for_the_names_of_their_partners_however_little_they_promise() {
+    let mut model = taking_turns(64);
+    model.apps[0].cpu_percent = 800.0;
+    let one = vec![held_at_home(&model).swap_remove(0)];
+    let chosen = |asked: &[Pid]| {
+        choose_asking(asked, Partners::none(), &arbiter(&model), &model, one.clone())
+    };
+    let predicted = chosen(&[]).predicted[&Pid(1)];
+    assert!((0.0..0.01).contains(&predicted), "{predicted}");
+    assert!(chosen(&[Pid(1)]).steps.is_empty());
+}
+
+#[test]
 fn threads_that_take_turns_on_all_nodes_are_held_where_their_data_is() {
     let crowd = taking_turns(16);
     let chosen = choose(&arbiter(&crowd), &crowd, held_at_home(&crowd));
