@@ -48,6 +48,9 @@ pub struct ManagerMeasurement {
     pub charged_ns: u64,
     /// The same work at the price of a managed program, ns.
     pub slow_motion_ns: u64,
+    /// Instructions executed.
+    #[serde(default)]
+    pub instructions: u64,
 }
 
 /// One vCPU over the modelled part.
@@ -84,6 +87,9 @@ pub struct Slice {
     pub end_ns: u64,
     /// Instructions of all vCPUs.
     pub instructions: u64,
+    /// Those among them that a manager executed, or the kernel for it.
+    #[serde(default)]
+    pub manager_instructions: u64,
     /// Lines read from DRAM, demand and prefetch.
     pub dram_lines: Matrix,
     /// Demand lines among them.

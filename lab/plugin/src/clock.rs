@@ -32,15 +32,19 @@ struct Vcpu {
     ahead_ps: u64,
     /// Guest time that was charged while it executed for a manager, ps.
     charged_ps: u64,
+    /// Instructions up to the last fold that it executed for a manager.
+    managers_instructions: u64,
 }
 
 /// What managers cost, summed over all vCPUs since power-on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct ManagerTime {
+pub(crate) struct ManagerCost {
     /// Guest time charged, ps.
     pub(crate) charged_ps: u64,
     /// The same work at the price of a managed program, ps.
     pub(crate) slow_motion_ps: u64,
+    /// Instructions executed.
+    pub(crate) instructions: u64,
 }
 
 /// Parts of a speed-up of one.
@@ -78,10 +82,15 @@ impl Clock {
     }
 
     /// What managers have cost up to each vCPU's last fold.
-    pub(crate) fn manager_time(&self) -> ManagerTime {
-        let charged_ps = self.vcpus.iter().map(|cpu| cpu.charged_ps).sum();
-        let ahead_ps: u64 = self.vcpus.iter().map(|cpu| cpu.ahead_ps).sum();
-        ManagerTime { charged_ps, slow_motion_ps: charged_ps + ahead_ps }
+    pub(crate) fn manager_cost(&self) -> ManagerCost {
+        let sum = |of: fn(&Vcpu) -> u64| self.vcpus.iter().map(of).sum::<u64>();
+        let charged_ps = sum(|cpu| cpu.charged_ps);
+        let slow_motion_ps = charged_ps + sum(|cpu| cpu.ahead_ps);
+        ManagerCost {
+            charged_ps,
+            slow_motion_ps,
+            instructions: sum(|cpu| cpu.managers_instructions),
+        }
     }
 
     /// Guest time for `model_ps` of work at a manager's price.
@@ -151,6 +160,7 @@ impl Clock {
         self.charge(vcpu, executed * self.ps_per_instruction, self.vcpus[vcpu].manages);
         let cpu = &mut self.vcpus[vcpu];
         cpu.instructions += executed;
+        cpu.managers_instructions += if cpu.manages { executed } else { 0 };
         cpu.mark = progress;
         executed
     }
@@ -257,8 +267,8 @@ mod tests {
         assert_eq!(clock.now_ps(0, progress[0] + 50), 8 * NS);
         assert_eq!(clock.model_ps(0, progress[0] + 50), 80 * NS);
         assert_eq!(CALL_BACK_AT - clock.arm(0, u64::MAX), 920);
-        let paid = ManagerTime { charged_ps: 8 * NS, slow_motion_ps: 80 * NS };
-        assert_eq!(clock.manager_time(), paid);
+        let paid = ManagerCost { charged_ps: 8 * NS, slow_motion_ps: 80 * NS, instructions: 50 };
+        assert_eq!(clock.manager_cost(), paid);
     }
 
     #[test]
@@ -268,7 +278,7 @@ mod tests {
         clock.fold(0, progress[0] + 20);
         clock.stall_for_manager(0, 40 * NS);
         assert_eq!(clock.now_ps(0, progress[0] + 21), 25 * NS);
-        assert_eq!(clock.manager_time().slow_motion_ps, 40 * NS);
+        assert_eq!(clock.manager_cost().slow_motion_ps, 40 * NS);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rondpoint_lab_init::{
 };
 use rondpoint_lab_model::{Event, Hardware, Kind, PipeUsage, Unit};
 
-use crate::clock::{Clock, ManagerTime};
+use crate::clock::{Clock, ManagerCost};
 use crate::traffic::cycles;
 
 /// Guest time covered by a slice, ps: 20 ms, so that a reader can time the start of a jam.
@@ -28,7 +28,7 @@ pub(crate) struct Reporter {
     pipes_begin: Vec<PipeMeasurement>,
     matrices_begin: [Matrix; 4],
     latency_begin_ps: u64,
-    manager_begin: ManagerTime,
+    manager_begin: ManagerCost,
     running: bool,
 }
 
@@ -36,6 +36,7 @@ pub(crate) struct Reporter {
 #[derive(Debug, Clone, Default)]
 struct Totals {
     instructions: u64,
+    manager_instructions: u64,
     dram_lines: Matrix,
     demand_lines: u64,
     demand_latency_ps: u64,
@@ -54,7 +55,7 @@ impl Reporter {
             pipes_begin: Vec::new(),
             matrices_begin: Default::default(),
             latency_begin_ps: 0,
-            manager_begin: ManagerTime::default(),
+            manager_begin: ManagerCost::default(),
             running: false,
         }
     }
@@ -62,24 +63,24 @@ impl Reporter {
     pub(crate) fn begin(&mut self, hardware: &Hardware, clock: &Clock) {
         self.measurement.begin_ns = clock.machine_ps() / 1000;
         self.next_slice_ps = clock.machine_ps() + self.slice_ps;
-        self.slice_begin = totals(hardware);
+        self.slice_begin = totals(hardware, clock);
         self.counters_begin = counters(hardware);
         self.pipes_begin = pipes(hardware);
         self.matrices_begin = matrices(hardware);
         self.latency_begin_ps = demand_latency_ps(hardware);
-        self.manager_begin = clock.manager_time();
+        self.manager_begin = clock.manager_cost();
         self.running = true;
     }
 
     pub(crate) fn end_quantum(&mut self, hardware: &Hardware, clock: &Clock) {
         if self.running && clock.machine_ps() >= self.next_slice_ps {
-            self.close_slice(hardware, clock.machine_ps());
+            self.close_slice(hardware, clock);
             self.next_slice_ps = clock.machine_ps() + self.slice_ps;
         }
     }
 
     pub(crate) fn end(&mut self, hardware: &Hardware, clock: &Clock) {
-        self.close_slice(hardware, clock.machine_ps());
+        self.close_slice(hardware, clock);
         self.running = false;
         let measurement = &mut self.measurement;
         measurement.end_ns = clock.machine_ps() / 1000;
@@ -89,7 +90,7 @@ impl Reporter {
         measurement.prefetch_lines = rise(&prefetch, prefetch_begin);
         measurement.writeback_lines = rise(&writeback, writeback_begin);
         measurement.transfer_lines = rise(&transfer, transfer_begin);
-        measurement.manager = manager(clock.manager_time(), self.manager_begin);
+        measurement.manager = manager(clock.manager_cost(), self.manager_begin);
         measurement.demand_latency_ps = demand_latency_ps(hardware) - self.latency_begin_ps;
         let mut pipes = pipes(hardware);
         for (now, before) in pipes.iter_mut().zip(&self.pipes_begin) {
@@ -105,12 +106,13 @@ impl Reporter {
         measurement.links = pipes.collect();
     }
 
-    fn close_slice(&mut self, hardware: &Hardware, now_ps: u64) {
-        let now = totals(hardware);
+    fn close_slice(&mut self, hardware: &Hardware, clock: &Clock) {
+        let now = totals(hardware, clock);
         let before = std::mem::replace(&mut self.slice_begin, now.clone());
         self.measurement.slices.push(Slice {
-            end_ns: now_ps / 1000,
+            end_ns: clock.machine_ps() / 1000,
             instructions: now.instructions - before.instructions,
+            manager_instructions: now.manager_instructions - before.manager_instructions,
             dram_lines: rise(&now.dram_lines, &before.dram_lines),
             demand_lines: now.demand_lines - before.demand_lines,
             demand_latency_ps: now.demand_latency_ps - before.demand_latency_ps,
@@ -141,10 +143,11 @@ impl Reporter {
     }
 }
 
-fn manager(now: ManagerTime, begin: ManagerTime) -> ManagerMeasurement {
+fn manager(now: ManagerCost, begin: ManagerCost) -> ManagerMeasurement {
     ManagerMeasurement {
         charged_ns: (now.charged_ps - begin.charged_ps) / 1000,
         slow_motion_ns: (now.slow_motion_ps - begin.slow_motion_ps) / 1000,
+        instructions: now.instructions - begin.instructions,
     }
 }
 
@@ -154,6 +157,7 @@ fn joined(slices: &[Slice]) -> Slice {
     rest.iter().fold(first.clone(), |mut all, slice| {
         all.end_ns = slice.end_ns;
         all.instructions += slice.instructions;
+        all.manager_instructions += slice.manager_instructions;
         all.demand_lines += slice.demand_lines;
         all.demand_latency_ps += slice.demand_latency_ps;
         for (all, row) in all.dram_lines.iter_mut().zip(&slice.dram_lines) {
@@ -224,12 +228,13 @@ fn demand_latency_ps(hardware: &Hardware) -> u64 {
     (0..hardware.cpu_count()).map(latency).sum()
 }
 
-fn totals(hardware: &Hardware) -> Totals {
+fn totals(hardware: &Hardware, clock: &Clock) -> Totals {
     let sum = |event| -> u64 {
         (0..hardware.cpu_count()).map(|cpu| hardware.counters(cpu).get(event)).sum()
     };
     Totals {
         instructions: sum(Event::Instructions),
+        manager_instructions: clock.manager_cost().instructions,
         dram_lines: matrix(hardware, &Kind::DRAM_READS),
         demand_lines: sum(Event::DramRequests),
         demand_latency_ps: demand_latency_ps(hardware),
@@ -252,6 +257,7 @@ mod tests {
         let slice = |end_ns, lines| Slice {
             end_ns,
             instructions: 10,
+            manager_instructions: 2,
             dram_lines: vec![vec![lines, 0], vec![1, lines]],
             demand_lines: lines,
             demand_latency_ps: 7,
@@ -261,6 +267,7 @@ mod tests {
         let whole = Slice {
             end_ns: 200,
             instructions: 20,
+            manager_instructions: 4,
             dram_lines,
             demand_lines: 8,
             demand_latency_ps: 14,

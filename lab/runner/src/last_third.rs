@@ -6,8 +6,8 @@
 //!
 //! Work is counted in rounds if the program prints a line `round_ends_s=0.10,0.21,…`: the end of
 //! each round, in seconds from the start of the first. With a line `rounds_each=4` each end stands
-//! for four rounds. For other programs work is the instructions of all vCPUs, and the report says
-//! so, because a spinning thread and a manager execute instructions too.
+//! for four rounds. For other programs work is the instructions of all vCPUs without a manager's,
+//! and the report says so, because a spinning thread executes instructions too.
 
 use rondpoint_lab_init::Measurement;
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ const ROUNDS_EACH: &str = "rounds_each=";
 pub(crate) enum WorkUnit {
     /// Rounds that the program finished, by its own account.
     Rounds,
-    /// Instructions of all vCPUs: the program's, the kernel's, and a manager's.
+    /// Instructions of all vCPUs: the program's and the kernel's, without a manager's.
     Instructions,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn pace(ends: &[f64], from: f64, to: f64) -> f64 {
 fn instructions(measurement: &Measurement) -> Vec<(f64, f64)> {
     let mut sum = 0;
     let mut point = |slice: &rondpoint_lab_init::Slice| {
-        sum += slice.instructions;
+        sum += slice.instructions.saturating_sub(slice.manager_instructions);
         (sum as f64, slice.end_ns.saturating_sub(measurement.begin_ns) as f64 / 1e9)
     };
     measurement.slices.iter().map(&mut point).collect()
@@ -143,6 +143,16 @@ mod tests {
             assert_eq!(third, LastThird { unit: WorkUnit::Instructions, per_s: 50.0 });
         }
         assert_eq!(LastThird::of("", &measured(&[])), None);
+    }
+
+    #[test]
+    fn a_managers_instructions_are_no_work() {
+        let mut measurement = measured(&[(2_000_000_000, 200), (3_000_000_000, 90)]);
+        measurement.slices[1].manager_instructions = 40;
+        let third = LastThird::of("", &measurement).expect("instructions");
+        // The last third of 250 instructions begins at 166.7 of the first second's 200.
+        let expected = (250.0 / 3.0) / (1.0 + 1.0 / 6.0);
+        assert!((third.per_s - expected).abs() < 1e-9, "{}", third.per_s);
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub(crate) fn summarise(
         link_imbalance_percent: imbalance_percent(&links, Deviation::Population),
         latency_cycles: latency_cycles(measurement, machine),
         requests_per_us: traffic.as_ref().map_or(0.0, Traffic::total_per_us),
-        instructions_per_cycle: instructions_per_cycle(measurement),
+        instructions_per_cycle: instructions_per_cycle(measurement, machine),
         last_third: LastThird::of(&stdout, measurement),
         jam_s: jam_ns.map(|ns| ns as f64 / 1e9),
         relief_s,
@@ -204,12 +204,16 @@ fn latency_cycles(measurement: &Measurement, machine: &Machine) -> Option<f64> {
     (requests > 0).then(|| mean_ns / machine.cycle_ns())
 }
 
-fn instructions_per_cycle(measurement: &Measurement) -> Option<f64> {
+/// Of the program and the kernel, without what a manager executed. A manager is charged a fraction
+/// of its cycles, so its instructions would raise the mean.
+fn instructions_per_cycle(measurement: &Measurement, machine: &Machine) -> Option<f64> {
     let sum = |name: &str| -> u64 {
         measurement.vcpus.iter().filter_map(|vcpu| vcpu.events.get(name)).sum()
     };
-    let cycles = sum("cycles");
-    (cycles > 0).then(|| sum("instructions") as f64 / cycles as f64)
+    let manager = &measurement.manager;
+    let instructions = sum("instructions").saturating_sub(manager.instructions);
+    let cycles = sum("cycles") as f64 - manager.charged_ns as f64 / machine.cycle_ns();
+    (cycles > 0.0).then(|| instructions as f64 / cycles)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
