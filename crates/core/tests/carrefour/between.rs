@@ -207,7 +207,7 @@ fn a_page_that_the_kernel_refused_copies_spreads_and_one_that_has_them_stays() {
         let found = spread.iter().filter(|page| pages.contains(page)).count() as u64;
         assert!(found.abs_diff(expected) < 5, "{part}: {found}, expected {expected}");
     }
-    let held = |page: u64| page % 2 == 0 && page < 500;
+    let held = |page: u64| page.is_multiple_of(2) && page < 500;
     let others: Vec<u64> = spread.iter().copied().filter(|page| !held(*page)).collect();
     assert_eq!(spread_after(held), others, "copies are left alone");
     assert_eq!(spread_after(|_| true), [], "all held");

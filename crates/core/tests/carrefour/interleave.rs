@@ -129,7 +129,7 @@ fn excess(loads: [f64; 4]) -> Interleaving {
 fn of_neighbouring_pages_each_node_gets_its_share() {
     let interleaving = excess([1.0, 0.0, 0.0, 0.0]);
     let mut random = Random::new(1);
-    for start in [0, 0x7f12_3456_7, 0x7fff_ffff_0, 1 << 35] {
+    for start in [0, 1 << 35, 0x7_f123_4567, 0x7_ffff_fff0] {
         let pages = start..start + 1_000;
         let node_of = |page| interleaving.target(0, page, None, &mut random).unwrap_or(0);
         let nodes: Vec<usize> = pages.map(node_of).collect();
@@ -155,9 +155,9 @@ fn the_second_round_takes_its_pages_from_where_the_first_took_none() {
             ranks.note(*node, page as u64, 1);
         }
         interleaving.choose_by(&ranks);
-        for page in 0..sampled {
-            let target = interleaving.target(node_of[page], page as u64, None, &mut Random::new(1));
-            node_of[page] = target.unwrap_or(node_of[page]);
+        for (page, node) in node_of[..sampled].iter_mut().enumerate() {
+            let target = interleaving.target(*node, page as u64, None, &mut Random::new(1));
+            *node = target.unwrap_or(*node);
         }
     }
     for part in node_of.chunks(half) {
