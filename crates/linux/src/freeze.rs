@@ -41,7 +41,7 @@ pub enum Freeze {
     /// The process is stopped until it is thawed.
     Frozen(Frozen),
     /// Another process had already stopped it and will resume it. Nothing was done.
-    WasStopped,
+    AlreadyStopped,
     /// The process has ended.
     Gone,
 }
@@ -97,13 +97,13 @@ pub fn freeze(
         return Ok(Freeze::Gone);
     }
     match state(root, process)? {
-        Some('T') => return Ok(Freeze::WasStopped),
+        Some('T') => return Ok(Freeze::AlreadyStopped),
         Some('t') => return Err(refused("a debugger has it")),
         _ => {}
     }
     if let Some(freezer) = Freezer::of(root, process.pid) {
         if freezer.is_frozen().map_err(|source| call("read", number, source))? {
-            return Ok(Freeze::WasStopped);
+            return Ok(Freeze::AlreadyStopped);
         }
         let farewell = ledger.freeze(process, Means::Cgroup)?;
         if let Some(frozen) = by_cgroup(&handle, freezer, farewell, limit)? {

@@ -182,8 +182,8 @@ impl Observer {
     /// Whether counts and samples are those of all tasks on the machine, because the program is too
     /// large to be counted by itself.
     #[must_use]
-    pub fn watches_everybody(&self) -> bool {
-        self.sensors.everybody
+    pub fn watches_all_tasks(&self) -> bool {
+        self.sensors.all_tasks
     }
 
     /// The counted metrics.
@@ -265,10 +265,10 @@ impl Observer {
     /// Whether the events that new tasks inherit cost the program too much, and counts of all tasks
     /// on the machine could replace them.
     #[must_use]
-    pub fn births_are_dear(&self) -> bool {
-        let Sensors { managing, everybody, inherited, .. } = &self.sensors;
+    pub fn inheriting_costs_much(&self) -> bool {
+        let Sensors { managing, all_tasks, inherited, .. } = &self.sensors;
         let names_tasks = !self.sensors.sampler.as_ref().is_some_and(Sampler::needs_tasks);
-        *managing && !*everybody && names_tasks && inherited.are_dear()
+        *managing && !*all_tasks && names_tasks && inherited.cost_much()
     }
 
     /// Counts and samples all tasks on the machine from now on, so that no task inherits events.
@@ -277,12 +277,12 @@ impl Observer {
     /// # Errors
     /// That is not allowed, and nothing changes. Or the kernel refuses an event that it did not
     /// refuse before.
-    pub fn watch_everybody(&mut self) -> Result<(), LinuxError> {
+    pub fn watch_all_tasks(&mut self) -> Result<(), LinuxError> {
         self.sensors.inherited.forget();
         probe::whole_cpu()?;
         self.rested = true;
         self.last.clear();
-        self.sensors.watch_everybody(&self.machine.topology)
+        self.sensors.watch_all_tasks(&self.machine.topology)
     }
 
     /// Empties the rings, and reads nothing else.
@@ -320,7 +320,7 @@ impl Observer {
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
         // With samples of all tasks, a new task belongs to no program until its parent is known.
-        let of_program = self.sensors.sampler.is_some() && !self.sensors.everybody;
+        let of_program = self.sensors.sampler.is_some() && !self.sensors.all_tasks;
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
         let mut processes = self.sensors.tasks.observe(topology, births)?;
@@ -341,7 +341,7 @@ impl Observer {
         // Counts of a tree with several processes belong to none of them alone. Samples name the
         // process.
         let shared = self.sensors.managing && processes.len() > 1;
-        if self.sensors.everybody || shared {
+        if self.sensors.all_tasks || shared {
             machine_traffic = machine_traffic.or(counted);
         } else if let Some(first) = self.sensors.tasks.first()
             && let Some(process) = processes.iter_mut().find(|process| process.pid == first)
@@ -350,7 +350,7 @@ impl Observer {
             process.counters = counters::of_process(&self.last);
         }
         // Samples of all tasks do not show which threads are the program's. Its forks do.
-        if let Some((_, samples)) = samples.as_ref().filter(|_| !self.sensors.everybody) {
+        if let Some((_, samples)) = samples.as_ref().filter(|_| !self.sensors.all_tasks) {
             unseen::add_unseen(&mut processes, &samples.list, topology);
         }
         let (samples, hint_faults) = split(samples);

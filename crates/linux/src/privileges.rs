@@ -25,13 +25,13 @@ use calls::Calls;
 #[derive(Debug, Clone)]
 pub struct Needs {
     /// Capabilities to keep, if the caller has them.
-    capabilities: Kept,
+    capabilities: Capabilities,
     calls: Calls,
     files: Files,
 }
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum Capabilities {
     All,
     Only(Vec<Capability>),
 }
@@ -61,7 +61,7 @@ impl Needs {
         if kept.contains(&Capability::CAP_PERFMON) && !knows(Capability::CAP_PERFMON) {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
-        Self { capabilities: Kept::Only(kept), calls: Calls::Manage, files: Files::All }
+        Self { capabilities: Capabilities::Only(kept), calls: Calls::Manage, files: Files::All }
     }
 
     /// For `observe`, and for managing without changes: reads processes and counts.
@@ -99,14 +99,14 @@ impl Needs {
     /// For `doctor`: keeps every capability, because it reports what its caller may do.
     #[must_use]
     pub fn to_diagnose() -> Self {
-        Self { capabilities: Kept::All, calls: Calls::Manage, files: Files::All }
+        Self { capabilities: Capabilities::All, calls: Calls::Manage, files: Files::All }
     }
 
     /// For `top`: reads files, asks a daemon and uses the terminal. The terminal's library reopens
     /// it and makes many system calls, so only capabilities are dropped.
     #[must_use]
     pub fn to_show() -> Self {
-        let capabilities = Kept::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
+        let capabilities = Capabilities::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
         Self { capabilities, calls: Calls::All, files: Files::All }
     }
 
@@ -119,7 +119,7 @@ impl Needs {
             _ => PathBuf::from("."),
         };
         let files = Files::Read { written: written.map(folder) };
-        let capabilities = Kept::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
+        let capabilities = Capabilities::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
         Self { capabilities, calls: Calls::Read, files }
     }
 }
@@ -138,7 +138,7 @@ pub fn keep_only(needs: &Needs) -> Vec<String> {
     let mut note = |what: &str, result: Result<(), String>| {
         kept.extend(result.err().map(|error| format!("{what}: {error}")));
     };
-    if let Kept::Only(capabilities) = &needs.capabilities {
+    if let Capabilities::Only(capabilities) = &needs.capabilities {
         note("capabilities are not dropped", drop_capabilities(capabilities));
     }
     if let Files::Read { written } = &needs.files {
@@ -241,8 +241,8 @@ mod tests {
     #[test]
     fn a_daemon_keeps_more_only_if_it_acts_or_freezes() {
         let kept = |acts, freezes| match Needs::to_serve(acts, freezes).capabilities {
-            Kept::Only(list) => list.into_iter().collect::<HashSet<_>>(),
-            Kept::All => panic!("all"),
+            Capabilities::Only(list) => list.into_iter().collect::<HashSet<_>>(),
+            Capabilities::All => panic!("all"),
         };
         let watches = kept(false, false);
         assert!(watches.iter().all(|one| !MOVE.contains(one) && !FREEZE.contains(one)));

@@ -93,7 +93,7 @@ fn whoever_was_stopped_before_stays_so() {
     process::kill(target.0.id() as i32, SIGSTOP).expect("ours");
     target.until(true);
     let found = attempt(target.identity()).expect("looked at");
-    assert!(matches!(found, Freeze::WasStopped), "{found:?}");
+    assert!(matches!(found, Freeze::AlreadyStopped), "{found:?}");
     drop(found);
     assert!(target.is_stopped());
     process::kill(target.0.id() as i32, SIGCONT).expect("ours");
@@ -266,7 +266,7 @@ fn a_target_alone_in_its_cgroup_is_frozen_there() {
     assert_eq!(held.means(), Means::Cgroup);
     assert!(cgroup.is_frozen() && !target.is_stopped(), "no parent sees it stopped");
     let again = attempt(target.identity()).expect("looked at");
-    assert!(matches!(again, Freeze::WasStopped), "somebody else has frozen it: {again:?}");
+    assert!(matches!(again, Freeze::AlreadyStopped), "somebody else has frozen it: {again:?}");
     held.thaw().expect("may be thawed");
     until("the cgroup", || !cgroup.is_frozen());
     // As if all processes that knew of it had been killed.

@@ -197,11 +197,11 @@ impl<W: Watched> LiveHost<W> {
 
     fn spare_the_newborn(&mut self) {
         let observer = &mut self.watched.observer();
-        if !observer.births_are_dear() {
+        if !observer.inheriting_costs_much() {
             return;
         }
         let many = "the program starts so many processes that inherited counters slow it";
-        let note = match observer.watch_everybody() {
+        let note = match observer.watch_all_tasks() {
             Ok(()) => format!("{many}: counts are those of the whole machine from now on"),
             Err(error) => format!("{many}; the whole machine is not counted instead: {error}"),
         };

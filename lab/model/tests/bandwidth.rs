@@ -8,7 +8,7 @@ use rondpoint_machine::Machine;
 
 const MS: u64 = 1_000_000;
 
-fn everybody_from(machine: Machine, node: usize) -> Driver {
+fn all_cpus_from(machine: Machine, node: usize) -> Driver {
     let mut driver = Driver::with(machine);
     for cpu in 0..driver.hardware.cpu_count() {
         driver.start(cpu, random_loads(node, 4, cpu as u64 + 1));
@@ -18,7 +18,7 @@ fn everybody_from(machine: Machine, node: usize) -> Driver {
 
 #[test]
 fn one_controller_saturates_from_all_nodes_and_its_latency_rises_fivefold() {
-    let mut driver = everybody_from(lab_machine("carrefour-a"), 0);
+    let mut driver = all_cpus_from(lab_machine("carrefour-a"), 0);
     let run = driver.measure(20 * MS);
     let controller = driver.machine.nodes[0].controller.as_ref().expect("memory");
     within("bandwidth", run.controller_mb_s[0], controller.bandwidth_mb_s, 5.0);
@@ -28,7 +28,7 @@ fn one_controller_saturates_from_all_nodes_and_its_latency_rises_fivefold() {
 
 #[test]
 fn managers_that_run_ten_times_as_fast_take_a_tenth_of_the_room() {
-    let mut driver = everybody_from(lab_machine("carrefour-a"), 0);
+    let mut driver = all_cpus_from(lab_machine("carrefour-a"), 0);
     driver.hardware.speed_up_managers(10.0);
     for cpu in 0..driver.hardware.cpu_count() {
         driver.hardware.set_manages(cpu, true);
@@ -44,7 +44,7 @@ fn managers_that_run_ten_times_as_fast_take_a_tenth_of_the_room() {
 #[test]
 fn every_controller_of_every_machine_reaches_its_bandwidth() {
     for name in machine_names() {
-        let mut driver = everybody_from(lab_machine(&name), 0);
+        let mut driver = all_cpus_from(lab_machine(&name), 0);
         let run = driver.measure(10 * MS);
         let controller = driver.machine.nodes[0].controller.as_ref().expect("memory");
         within(&name, run.controller_mb_s[0], controller.bandwidth_mb_s, 5.0);
@@ -60,7 +60,7 @@ fn every_controller_of_every_machine_reaches_its_bandwidth() {
 fn a_memory_only_node_gives_what_its_link_carries() {
     let machine = lab_machine("chiplet-cxl");
     let link = machine.links.iter().position(|link| (link.from, link.to) == (2, 0));
-    let mut driver = everybody_from(machine, 2);
+    let mut driver = all_cpus_from(machine, 2);
     let run = driver.measure(10 * MS);
     let link = link.expect("the expander's link");
     within("link", run.link_mb_s[link], driver.machine.links[link].bandwidth_mb_s, 5.0);
@@ -217,7 +217,7 @@ fn a_way_back_that_is_slower_than_the_way_in_throttles_stores() {
 #[test]
 fn the_order_of_vcpus_inside_a_quantum_does_not_matter() {
     let run = |backwards| {
-        let mut driver = everybody_from(lab_machine("carrefour-a"), 1);
+        let mut driver = all_cpus_from(lab_machine("carrefour-a"), 1);
         driver.backwards = backwards;
         driver.run(10 * MS);
         let cpus = 0..driver.hardware.cpu_count();
@@ -229,7 +229,7 @@ fn the_order_of_vcpus_inside_a_quantum_does_not_matter() {
 
 #[test]
 fn an_idle_machine_forgets_its_queues() {
-    let mut driver = everybody_from(lab_machine("carrefour-a"), 0);
+    let mut driver = all_cpus_from(lab_machine("carrefour-a"), 0);
     driver.run(10 * MS);
     let delay =
         |driver: &Driver| driver.hardware.controllers().next().flatten().expect("memory").delay_ps;

@@ -364,14 +364,14 @@ mod tests {
     fn pages_that_others_have_mapped_are_moved_where_that_is_allowed_only() {
         let refused = (0..6).map(|page| (page << 12, libc::EACCES)).collect();
         let alone = Stand { stuck: refused, ..Stand::on_node_0(6) };
-        let everybody = Stand::on_node_0(6);
+        let several = Stand::on_node_0(6);
         let ranges = [(0x1000, 0x3000)];
-        let kernel = InRanges { own: &alone, shared: &everybody, ranges: &ranges };
+        let kernel = InRanges { own: &alone, shared: &several, ranges: &ranges };
         let addresses: Vec<u64> = [0, 1, 2, 3].map(|page| page << 12).to_vec();
         let statuses = kernel.relocate(Pid(1), &addresses, 2).unwrap();
         let no = Some(Err(libc::EACCES));
         assert_eq!(statuses, [no, Some(Ok(2)), Some(Ok(2)), no]);
-        assert_eq!(*everybody.calls.borrow(), [(2, 2)]);
+        assert_eq!(*several.calls.borrow(), [(2, 2)]);
     }
 
     #[test]

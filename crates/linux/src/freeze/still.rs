@@ -51,7 +51,7 @@ impl Still {
                 let stood = Stood { means: Some(held.means()), ..Stood::default() };
                 Self { held: Some(held), stood, ..still }
             }
-            Freeze::WasStopped => {
+            Freeze::AlreadyStopped => {
                 let note = Some("it was stopped already, and stays so".to_string());
                 Self { stood: Stood { note, ..Stood::default() }, ..still }
             }

@@ -83,17 +83,17 @@ impl Buffer {
         subject: &Subject,
         cpu: u32,
     ) -> Result<Option<Self>, LinuxError> {
-        let everybody = subject.is_everybody();
-        let event = if everybody { &with_switches(event) } else { event };
+        let all_tasks = subject.is_all_tasks();
+        let event = if all_tasks { &with_switches(event) } else { event };
         let events = subject.open(event, cpu)?;
         let Some(first) = events.first() else { return Ok(None) };
-        let area = Area::map(first.as_fd(), Layout::of(&first.attr), everybody);
+        let area = Area::map(first.as_fd(), Layout::of(&first.attr), all_tasks);
         let area = area.map_err(|source| LinuxError::Call {
             call: "mmap",
             attempted: event.name.clone(),
             source,
         })?;
-        if everybody && area.ring.clock().is_none() {
+        if all_tasks && area.ring.clock().is_none() {
             return Err(LinuxError::Input {
                 what: format!("event `{}`", event.name),
                 problem: "the kernel does not tell the time of samples, so their task is unknown"
@@ -129,10 +129,10 @@ fn with_switches(event: &Event) -> Event {
 }
 
 impl Area {
-    fn map(event: BorrowedFd<'_>, layout: Layout, everybody: bool) -> io::Result<Self> {
-        let ring = Ring::new(event, if everybody { SWITCH_PAGES } else { RECORD_PAGES })?;
+    fn map(event: BorrowedFd<'_>, layout: Layout, all_tasks: bool) -> io::Result<Self> {
+        let ring = Ring::new(event, if all_tasks { SWITCH_PAGES } else { RECORD_PAGES })?;
         let aux = ring.map_aux(event, (AUX_BYTES / page_bytes()).max(1))?;
-        Ok(Self { ring, aux, layout, switches: everybody.then(Switches::default) })
+        Ok(Self { ring, aux, layout, switches: all_tasks.then(Switches::default) })
     }
 
     fn drain(&mut self, translation: &Translation, samples: &mut Samples) -> Trouble {

@@ -50,7 +50,7 @@ impl Inherited {
     }
 
     /// Whether the cost has been too high for [`LASTING`] in at least two windows.
-    pub(super) fn are_dear(&self) -> bool {
+    pub(super) fn cost_much(&self) -> bool {
         self.dear.0 >= 2 && self.dear.1 >= LASTING
     }
 
@@ -74,13 +74,13 @@ mod tests {
                 let at = Nanos::from_millis(500 * number as u64 + 100 * look);
                 inherited.add(at, if look == 3 { *births } else { 0 });
             }
-            inherited.are_dear()
+            inherited.cost_much()
         };
         births.iter().enumerate().map(&mut half_second).collect()
     }
 
     #[test]
-    fn many_births_are_dear_if_they_go_on() {
+    fn many_inheriting_costs_much_if_they_go_on() {
         assert_eq!(dear_after(&[11, 11, 11]), [false, false, true]);
         assert_eq!(dear_after(&[10, 10, 10, 10]), [false; 4]);
         assert_eq!(dear_after(&[500, 500, 0, 500]), [false; 4], "threads of the start");
@@ -92,12 +92,12 @@ mod tests {
         for second in 0..5 {
             inherited.add(Nanos::from_secs(10 * second), 100);
         }
-        assert!(!inherited.are_dear());
+        assert!(!inherited.cost_much());
         inherited.add(Nanos::from_secs(50), 300);
-        assert!(!inherited.are_dear());
+        assert!(!inherited.cost_much());
         inherited.add(Nanos::from_secs(60), 300);
-        assert!(inherited.are_dear());
+        assert!(inherited.cost_much());
         inherited.forget();
-        assert!(!inherited.are_dear());
+        assert!(!inherited.cost_much());
     }
 }

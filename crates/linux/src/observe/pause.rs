@@ -52,7 +52,7 @@ impl Sensors {
     /// As ioctl(2).
     pub(super) fn pause(&mut self) -> Result<(), LinuxError> {
         let counters = self.counters.as_ref().map_or(0, TreeCounters::descriptors);
-        let way = if self.everybody { Paused::Stopped } else { Paused::of(counters) };
+        let way = if self.all_tasks { Paused::Stopped } else { Paused::of(counters) };
         self.tasks.pause().map_err(|source| failed(true, source))?;
         // Set only now: on an error above no event is to be opened again.
         self.paused = Some(way);
@@ -94,18 +94,18 @@ impl Sensors {
         self.sampler.iter_mut().try_for_each(|sampler| sampler.reopen(&subject, topology))
     }
 
-    /// As [`Observer::watch_everybody`](super::Observer::watch_everybody). In a pause, counters are
+    /// As [`Observer::watch_all_tasks`](super::Observer::watch_all_tasks). In a pause, counters are
     /// opened at its end.
-    pub(super) fn watch_everybody(&mut self, topology: &Topology) -> Result<(), LinuxError> {
+    pub(super) fn watch_all_tasks(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         if let Some(sampler) = &mut self.sampler {
-            sampler.move_rings(&Subject::everybody(), topology)?;
+            sampler.move_rings(&Subject::all_tasks(), topology)?;
         }
         let is_paused = self.paused.is_some();
         if !is_paused {
             self.pause()?;
         }
         self.counters = None;
-        (self.everybody, self.paused) = (true, Some(Paused::Closed));
+        (self.all_tasks, self.paused) = (true, Some(Paused::Closed));
         if is_paused { Ok(()) } else { self.resume(topology) }
     }
 
@@ -130,8 +130,8 @@ impl Sensors {
     /// The present tasks to open events on. A thread that one of them starts before the opening is
     /// missed until events are opened again.
     fn subject(&mut self) -> Result<Subject, LinuxError> {
-        if self.everybody {
-            return Ok(Subject::everybody());
+        if self.all_tasks {
+            return Ok(Subject::all_tasks());
         }
         let members = self.tasks.members(Births::default())?;
         let threads: Vec<u32> = members.values().flatten().map(|tid| tid.0).collect();

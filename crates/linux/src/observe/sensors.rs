@@ -75,7 +75,7 @@ pub(super) struct Sensors {
     pub(super) generation: String,
     pub(super) notes: Vec<String>,
     /// Whether events are those of all tasks on the machine, not only of the program.
-    pub(super) everybody: bool,
+    pub(super) all_tasks: bool,
     /// Cost of the events that new tasks inherit.
     pub(super) inherited: Inherited,
     /// As [`Settings::managing`].
@@ -138,7 +138,7 @@ pub(super) fn open(
     let plan = settings.counts().then(|| thread_plan(root, &available, settings, room, &mut notes));
     let mut tasks = match scope {
         Scope::Tree(first, _) => Tasks::new(root.clone(), first, plan),
-        Scope::Many => Tasks::of_nobody(root.clone(), plan),
+        Scope::Many => Tasks::without_processes(root.clone(), plan),
     };
     let events = chosen(&available, settings);
     // Two more events: the clock, and the owner of the ring.
@@ -150,7 +150,7 @@ pub(super) fn open(
         Scope::Tree(first, start) => {
             opening.settle(start, each_cpu, || threads(&mut tasks, first))?
         }
-        Scope::Many => opening.open_on(Subject::everybody())?,
+        Scope::Many => opening.open_on(Subject::all_tasks())?,
     };
     notes.extend(opened.notes);
     if topology.node_count() == 1 {
@@ -170,7 +170,7 @@ pub(super) fn open(
         uncore,
         generation: available.generation,
         notes,
-        everybody: opened.subject.is_everybody(),
+        all_tasks: opened.subject.is_all_tasks(),
         inherited,
         managing: settings.managing,
         events,
@@ -262,7 +262,7 @@ fn subject(
         "{} threads on {cpus} CPUs are too many to count each: counts are those of the whole machine",
         threads.len()
     ));
-    Subject::everybody()
+    Subject::all_tasks()
 }
 
 impl Opening<'_> {
@@ -285,7 +285,7 @@ impl Opening<'_> {
             opened.notes.splice(0..0, notes);
             // A task starts no other before `execve`.
             let is_last = start == Start::OnExec || openings == MOST_OPENINGS;
-            if is_last || opened.subject.is_everybody() {
+            if is_last || opened.subject.is_all_tasks() {
                 return Ok(opened);
             }
             let Ok(now) = list() else { return Ok(opened) };

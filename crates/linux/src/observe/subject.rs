@@ -44,13 +44,13 @@ impl Subject {
 
     /// All tasks on a CPU.
     #[must_use]
-    pub fn everybody() -> Self {
+    pub fn all_tasks() -> Self {
         Self { tasks: vec![EVERYBODY], start: Start::Now }
     }
 
     /// Whether the subject is all tasks.
     #[must_use]
-    pub fn is_everybody(&self) -> bool {
+    pub fn is_all_tasks(&self) -> bool {
         self.tasks == [EVERYBODY]
     }
 
@@ -162,7 +162,7 @@ mod tests {
         let event = dummy();
         let subject = Subject::tasks(&[0, i32::MAX as u32], Start::Now);
         assert_eq!(subject.open(&event, 0).unwrap().len(), 1);
-        assert!(!subject.is_everybody() && Subject::everybody().is_everybody());
+        assert!(!subject.is_all_tasks() && Subject::all_tasks().is_all_tasks());
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Tasks {
 
     /// Follows no process until [`Tasks::follow`] is called.
     #[must_use]
-    pub fn of_nobody(root: Root, plan: Option<ThreadPlan>) -> Self {
+    pub fn without_processes(root: Root, plan: Option<ThreadPlan>) -> Self {
         Self::with(root, Family::default(), plan)
     }
 

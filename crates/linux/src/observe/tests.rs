@@ -149,13 +149,13 @@ fn the_whole_machine_is_watched_instead_of_the_tasks() {
         let mut observer =
             Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
         let of_tasks = observer.observe().unwrap();
-        assert!(!observer.births_are_dear() && !of_tasks.observation.processes.is_empty());
+        assert!(!observer.inheriting_costs_much() && !of_tasks.observation.processes.is_empty());
         if pauses {
             observer.pause().unwrap();
         }
-        if let Err(error) = observer.watch_everybody() {
+        if let Err(error) = observer.watch_all_tasks() {
             assert_eq!(error.errno(), crate::probe::whole_cpu().unwrap_err().errno());
-            assert!(!observer.watches_everybody());
+            assert!(!observer.watches_all_tasks());
             continue;
         }
         if pauses {
@@ -164,7 +164,7 @@ fn the_whole_machine_is_watched_instead_of_the_tasks() {
             observer.resume().unwrap();
         }
         let first = observer.observe().unwrap();
-        assert!(observer.watches_everybody() && first.observation.after_pause);
+        assert!(observer.watches_all_tasks() && first.observation.after_pause);
         assert!(first.observation.births.is_none());
         let is_known = |look: &Look| {
             look.observation.processes.iter().any(|process| process.pid == own_process())

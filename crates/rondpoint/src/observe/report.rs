@@ -205,7 +205,7 @@ impl Interval {
                 lost_share: model.sensing.lost_share,
                 running_share: model.sensing.running_share,
             },
-            cpu_s: cpu_s.filter(|_| !observer.watches_everybody()),
+            cpu_s: cpu_s.filter(|_| !observer.watches_all_tasks()),
             processes: model.apps.len(),
             thread_count: model.threads.len(),
             program,

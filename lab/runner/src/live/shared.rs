@@ -20,9 +20,9 @@ two() {
     report $1 /tmp/$1
 }
 two theirs
-rondpoint-workloads lookup --threads 1 --size 16M --seconds 4 --table /dev/shm/everybodys > /dev/null &
+rondpoint-workloads lookup --threads 1 --size 16M --seconds 4 --table /dev/shm/shared > /dev/null &
 sleep 0.5
-two everybodys
+two shared
 wait
 "#;
 
@@ -32,15 +32,15 @@ const TABLE_PAGES: u64 = 500;
 /// The reports on both.
 struct Tables {
     theirs: Value,
-    everybodys: Value,
+    shared: Value,
 }
 
 impl Tables {
     fn once(lab: &Lab, machine: &Machine) -> Result<Self> {
         let record = run(lab, machine, "a table of two programs, and of a third", TABLES)?;
         let tables =
-            Self { theirs: report(&record, "theirs")?, everybodys: report(&record, "everybodys")? };
-        for report in [&tables.theirs, &tables.everybodys] {
+            Self { theirs: report(&record, "theirs")?, shared: report(&record, "shared")? };
+        for report in [&tables.theirs, &tables.shared] {
             ensure!(
                 report["exit_status"] == 0,
                 "the programs ended with {}",
@@ -54,14 +54,14 @@ impl Tables {
     /// sometimes before Rondpoint has looked.
     fn shows(&self) -> bool {
         let asked = |report| ["moved", "failed"].map(|outcome| pages(report, outcome)) != [0, 0];
-        asked(&self.theirs) && asked(&self.everybodys)
+        asked(&self.theirs) && asked(&self.shared)
     }
 }
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 2)?;
     let tables = first_that_shows(lab, |lab| Tables::once(lab, &machine), Tables::shows)?;
-    let Tables { theirs, everybodys } = &tables;
+    let Tables { theirs, shared } = &tables;
     let machine = name(&machine);
     let told =
         |report| format!("{}; by the kernel {}", told(report), report["pages_moved_by_kernel"]);
@@ -77,8 +77,8 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
             &machine,
             "the same while a process that is not managed has it mapped",
             "refused, page by page",
-            told(everybodys),
-            pages(everybodys, "failed") > 100 && pages(everybodys, "moved") < TABLE_PAGES,
+            told(shared),
+            pages(shared, "failed") > 100 && pages(shared, "moved") < TABLE_PAGES,
         ),
     ])
 }

@@ -212,7 +212,7 @@ fn of_a_process_that_did_not_run_only_schedstat_is_read() {
 }
 
 #[test]
-fn after_a_pause_everybody_is_looked_at() {
+fn after_a_pause_every_process_is_looked_at() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0)], "");
