@@ -77,7 +77,7 @@ struct Offer {
 #[derive(Clone, Copy)]
 struct Price {
     worth: Worth,
-    /// Largest predicted change of a process's speed.
+    /// Largest predicted change of a process's speed, up or down.
     change: f64,
 }
 
@@ -106,10 +106,10 @@ impl Arbiter {
         self.phases.retain(|pid, _| model.app(*pid).is_some());
         for app in &model.apps {
             let measure = Measure::of(model, app);
+            self.small.take_in(app.pid, &measure, model.at);
             let phase = self.phases.entry(app.pid).or_insert((app.started, measure));
             if !measure.is_phase_of(&phase.1) {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
-                self.small.end(app.pid, model.at);
             }
         }
     }
@@ -118,7 +118,8 @@ impl Arbiter {
     pub fn judge(&mut self, judged: &[Judged], now: Nanos) {
         for one in judged {
             self.belief.learn(one, now);
-            self.small.learn(one, now);
+            let phase = self.phases.get(&one.pid).map(|(_, phase)| *phase);
+            self.small.learn(one, phase.unwrap_or_default(), now);
         }
     }
 
@@ -140,7 +141,8 @@ impl Arbiter {
     /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
     /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. While
     /// samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
-    /// Pages that promise too little for a trial make nothing wait, so they need not.
+    /// Moves of pages with a predicted change below [`LEAST_NOISE`] are exempt: their trial is open
+    /// to all policies.
     #[must_use]
     pub fn choose(
         &self,
@@ -253,10 +255,9 @@ impl Arbiter {
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
         let horizon_s = lasts.unwrap_or(HORIZON.0).seconds();
         let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
-        let changes = quote.changes.iter().map(|change| change.speed.likely);
-        let change = changes.fold(f64::NEG_INFINITY, f64::max);
-        // The trial of a small promise makes no other policy wait. Threads wait all the same,
-        // because samples may name a partner that they would leave.
+        let changes = quote.changes.iter().map(|change| change.speed.likely.abs());
+        let change = changes.fold(0.0, f64::max);
+        // Threads wait all the same, because samples may name a partner that they would leave.
         let is_free = change < LEAST_NOISE && !candidate.kinds.contains(&Kind::Affinity);
         let asked = if is_free { 0.0 } else { WORTH_MOVING * cpus.sum::<f64>() };
         let worth = Worth {

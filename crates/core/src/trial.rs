@@ -34,6 +34,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use self::together::Together;
+pub(crate) use self::waits::Wait;
 use self::waits::{Waits, Warnings};
 
 /// A trial that ended.

@@ -27,19 +27,21 @@ pub enum Needed {
     /// It makes nothing wait.
     Nothing,
     /// Samples will soon name the partners of threads, whose moves would wait.
-    WhileNaming(f64),
+    UntilPartnersKnown(f64),
     /// Other candidates wait for the trial already.
-    ByWaiting(f64),
+    DelaysOthers(f64),
 }
 
 impl Needed {
     /// The larger of both.
     #[must_use]
-    pub fn of(while_naming: f64, by_waiting: f64) -> Self {
-        match while_naming.max(by_waiting) > 0.0 {
+    pub fn of(until_partners_known: f64, delays_others: f64) -> Self {
+        match until_partners_known.max(delays_others) > 0.0 {
             false => Self::Nothing,
-            true if while_naming > by_waiting => Self::WhileNaming(while_naming),
-            true => Self::ByWaiting(by_waiting),
+            true if until_partners_known > delays_others => {
+                Self::UntilPartnersKnown(until_partners_known)
+            }
+            true => Self::DelaysOthers(delays_others),
         }
     }
 
@@ -48,7 +50,7 @@ impl Needed {
     pub fn gain(self) -> f64 {
         match self {
             Self::Nothing => 0.0,
-            Self::WhileNaming(gain) | Self::ByWaiting(gain) => gain,
+            Self::UntilPartnersKnown(gain) | Self::DelaysOthers(gain) => gain,
         }
     }
 }
@@ -79,13 +81,13 @@ impl fmt::Display for Worth {
         let needed = 100.0 * self.needed.gain();
         match self.needed {
             Needed::Nothing => Ok(()),
-            Needed::WhileNaming(_) => {
+            Needed::UntilPartnersKnown(_) => {
                 write!(
                     f,
                     "; it has to win {needed:.1} % until samples show which threads share data"
                 )
             }
-            Needed::ByWaiting(_) => {
+            Needed::DelaysOthers(_) => {
                 write!(f, "; it has to win {needed:.1} %, for its trial makes others wait")
             }
         }
@@ -99,10 +101,10 @@ mod tests {
 
     #[test]
     fn a_gain_has_to_exceed_the_larger_requirement_which_is_named() {
-        let worth = |while_naming, by_waiting| Worth {
+        let worth = |until_partners_known, delays_others| Worth {
             won: 0.5,
             least: 0.4,
-            needed: Needed::of(while_naming, by_waiting),
+            needed: Needed::of(until_partners_known, delays_others),
             belief: 0.5,
             horizon_s: 2.0,
             cost_s: 0.1,

@@ -8,12 +8,9 @@
 
 use super::TRIAL;
 use crate::model::Model;
-use crate::trial::{Judged, LEAST_NOISE};
+use crate::trial::{Judged, LEAST_NOISE, Measure, Wait};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
-
-/// Most doublings. The longest wait is 27 hours.
-const MAX_DOUBLINGS: u32 = 17;
 
 /// The waits of all processes.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -21,34 +18,25 @@ pub(super) struct SmallGains {
     of: BTreeMap<Pid, Wait>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Wait {
-    /// Trials in vain since the last gain.
-    times: u32,
-    until: Nanos,
-}
-
 impl SmallGains {
-    /// Learns from a trial that ended now.
-    pub(super) fn learn(&mut self, judged: &Judged, now: Nanos) {
+    /// Learns from a trial that ended now. `phase` = what the process does in its present phase.
+    pub(super) fn learn(&mut self, judged: &Judged, phase: Measure, now: Nanos) {
         if judged.gained() {
             self.of.remove(&judged.pid);
         } else if judged.is_in_vain() && judged.predicted.is_some_and(|gain| gain < LEAST_NOISE) {
-            let wait = self.of.entry(judged.pid).or_default();
-            wait.until = now + Nanos(TRIAL.0 << wait.times.min(MAX_DOUBLINGS));
-            wait.times = wait.times.saturating_add(1);
+            let wait = Wait::after(self.of.get(&judged.pid), TRIAL, phase, now);
+            self.of.insert(judged.pid, wait);
         }
     }
 
-    /// Ends the wait of a process that began another phase.
-    pub(super) fn end(&mut self, pid: Pid, now: Nanos) {
-        self.of.entry(pid).and_modify(|wait| wait.until = wait.until.min(now));
+    /// Ends the wait of a process if its windows belong to another phase.
+    pub(super) fn take_in(&mut self, pid: Pid, window: &Measure, now: Nanos) {
+        self.of.entry(pid).and_modify(|wait| wait.take_in(window, now));
     }
 
     /// Remaining wait of a process.
     pub(super) fn left(&self, pid: Pid, now: Nanos) -> Option<Nanos> {
-        let until = self.of.get(&pid)?.until;
-        (until > now).then(|| until.since(now))
+        self.of.get(&pid)?.left(now)
     }
 
     /// Forgets processes that are gone.
@@ -60,6 +48,7 @@ impl SmallGains {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MIN_TRIAL_WINDOWS;
     use crate::plan::{Kind, Mechanism};
     use crate::trial::{Change, Comparison, Verdict};
     use alloc::vec;
@@ -79,17 +68,22 @@ mod tests {
     }
 
     /// Wait after each trial, in times of a trial. `-` = it promised little and won nothing, `P` =
-    /// it promised much and won nothing, `?` = nobody knows what it promised, `+` = it won. `~` =
-    /// another phase.
+    /// it promised much and won nothing, `?` = nobody knows what it promised, `+` = it won. `!` = a
+    /// window of another phase, `~` = as many as a verdict needs.
     fn waits(trials: &str) -> Vec<u64> {
         let (mut small, now) = (SmallGains::default(), Nanos::from_secs(100));
+        let doing = |cpu_percent| Measure { threads: 4.0, cpu_percent, ..Measure::default() };
         let wait = |trial: char| {
+            let mut learn = |verdict, predicted| {
+                small.learn(&judged(verdict, predicted), doing(400.0), now);
+            };
             match trial {
-                '-' => small.learn(&judged(Verdict::Unclear, Some(0.001)), now),
-                'P' => small.learn(&judged(Verdict::Unclear, Some(0.05)), now),
-                '?' => small.learn(&judged(Verdict::Unclear, None), now),
-                '+' => small.learn(&judged(Verdict::Better, Some(0.001)), now),
-                _ => small.end(Pid(1), now),
+                '-' => learn(Verdict::Unclear, Some(0.001)),
+                'P' => learn(Verdict::Unclear, Some(0.05)),
+                '?' => learn(Verdict::Unclear, None),
+                '+' => learn(Verdict::Better, Some(0.001)),
+                '!' => small.take_in(Pid(1), &doing(100.0), now),
+                _ => (0..MIN_TRIAL_WINDOWS).for_each(|_| small.take_in(Pid(1), &doing(100.0), now)),
             }
             assert_eq!(small.left(Pid(2), now), None, "another process");
             small.left(Pid(1), now).map_or(0, |left| left.0 / TRIAL.0)
@@ -107,5 +101,6 @@ mod tests {
     #[test]
     fn another_phase_ends_the_wait_and_the_next_is_longer() {
         assert_eq!(waits("--~-"), [1, 2, 0, 4]);
+        assert_eq!(waits("-!"), [1, 1], "a single window may be noise");
     }
 }

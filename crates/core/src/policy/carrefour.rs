@@ -34,11 +34,11 @@ use self::again::lost_cpus;
 use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms};
 use self::interleave::Draws;
-use self::pages::{Marker, Marks};
+use self::pages::{Marker, Marks, may_leave};
 use self::preset::{Draw, FINAL, PRESETS, Preset};
 use self::state::Round;
 use super::{Pace, Policy, Registered};
-use crate::model::{App, Model, Pages, Traffic, TrafficSource};
+use crate::model::{App, Model, Traffic, TrafficSource};
 use crate::plan::{
     Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, Sampling, StepResult,
 };
@@ -335,13 +335,16 @@ impl Carrefour {
         &self,
         traffic: &Traffic,
         topology: &Topology,
-        pages: &Pages,
+        model: &Model,
         enabled: &[Option<Mechanisms>],
     ) -> Draws {
         let rules = &self.preset.pages;
         let mut draws = Draws::new(traffic, topology, rules.draw);
         if rules.draw == Draw::Excess {
-            draws.choose_by(pages, enabled, rules);
+            draws.choose_by(model.pages.iter(), topology, |page, seen| {
+                let (app, mechanisms) = (&model.apps[page.app], enabled[page.app]?);
+                may_leave(rules, app, self.apps.get(&app.pid)?, mechanisms, page, seen)
+            });
         }
         draws
     }
@@ -412,7 +415,7 @@ impl Policy for Carrefour {
             .or_else(|| model.apps.iter().find_map(|app| app.traffic.as_ref()));
         let enabled: Vec<Option<Mechanisms>> =
             acting.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
-        let draws = machine.map(|traffic| self.draws(traffic, topology, &model.pages, &enabled));
+        let draws = machine.map(|traffic| self.draws(traffic, topology, model, &enabled));
         let marks = match &draws {
             Some(draws) => self.mark(model, topology, &enabled, draws, random),
             None => vec![Marks::default(); model.apps.len()],

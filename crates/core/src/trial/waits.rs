@@ -44,8 +44,9 @@ struct Doubling {
     until: Nanos,
 }
 
+/// A wait that doubles, and that another phase of its program ends.
 #[derive(Debug, Clone, PartialEq)]
-struct Wait {
+pub(crate) struct Wait {
     doubling: Doubling,
     /// Measures of the program at the last verdict.
     phase: Measure,
@@ -65,16 +66,33 @@ impl Doubling {
     }
 }
 
-impl Waits {
+impl Wait {
+    /// The wait after one more trial without a gain. `took` = time of a trial; `phase` = the
+    /// program's measures at its end.
+    pub(crate) fn after(before: Option<&Self>, took: Nanos, phase: Measure, now: Nanos) -> Self {
+        let before = before.map_or(Doubling::default(), |wait| wait.doubling);
+        Self { doubling: before.after(took, now), phase, others: 0 }
+    }
+
     /// Checks whether a window belongs to another phase. A single window may be noise; as many as a
     /// verdict needs end the wait.
-    pub(super) fn take_in(&mut self, window: &Measure, now: Nanos) {
-        for wait in self.of.values_mut() {
-            wait.others = if window.is_phase_of(&wait.phase) { 0 } else { wait.others + 1 };
-            if wait.others >= MIN_TRIAL_WINDOWS {
-                wait.doubling.until = wait.doubling.until.min(now);
-            }
+    pub(crate) fn take_in(&mut self, window: &Measure, now: Nanos) {
+        self.others = if window.is_phase_of(&self.phase) { 0 } else { self.others + 1 };
+        if self.others >= MIN_TRIAL_WINDOWS {
+            self.doubling.until = self.doubling.until.min(now);
         }
+    }
+
+    /// Remaining time.
+    pub(crate) fn left(&self, now: Nanos) -> Option<Nanos> {
+        self.doubling.left(now)
+    }
+}
+
+impl Waits {
+    /// Ends the waits that belong to another phase than the windows.
+    pub(super) fn take_in(&mut self, window: &Measure, now: Nanos) {
+        self.of.values_mut().for_each(|wait| wait.take_in(window, now));
     }
 
     /// Learns from a trial of this duration, with the program's measures at its end.
@@ -83,8 +101,7 @@ impl Waits {
             if judged.gained() {
                 self.of.remove(&key);
             } else if judged.is_in_vain() && !key.1.moves_pages() {
-                let before = self.of.get(&key).map_or(Doubling::default(), |wait| wait.doubling);
-                let wait = Wait { doubling: before.after(took, now), phase, others: 0 };
+                let wait = Wait::after(self.of.get(&key), took, phase, now);
                 self.of.insert(key, wait);
             }
         }
@@ -92,7 +109,7 @@ impl Waits {
 
     /// Remaining time in which a policy does not try this kind of action again.
     pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
-        self.of.get(&(policy, kind))?.doubling.left(now)
+        self.of.get(&(policy, kind))?.left(now)
     }
 }
 

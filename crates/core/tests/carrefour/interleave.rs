@@ -141,6 +141,25 @@ fn of_neighbouring_pages_each_node_gets_its_share() {
     }
 }
 
+/// Pages whose low ranks left before leave for all nodes below the mean, not for the last one.
+#[test]
+fn the_pages_of_a_later_round_go_to_all_nodes_below_the_mean() {
+    let mut interleaving = excess([40.0, 20.0, 20.0, 20.0]);
+    let stayed =
+        || (0..4_000_u64).filter(|page| page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 == 3);
+    let mut ranks = Ranks::new(4);
+    stayed().for_each(|page| ranks.note(0, page, 1));
+    interleaving.choose_by(&[ranks]);
+    let mut counts = [0_usize; 4];
+    for page in stayed() {
+        counts[interleaving.target(0, page, None, &mut Random::new(1)).unwrap_or(0)] += 1;
+    }
+    let count = stayed().count() as f64;
+    let shares: Vec<f64> = counts.iter().map(|of| *of as f64 / count).collect();
+    assert!((shares[0] - 0.625).abs() < 0.01, "{shares:?}");
+    assert!(shares[1..].iter().all(|share| (share - 0.125).abs() < 0.01), "{shares:?}");
+}
+
 /// The first round reaches the first half of the pages, the second round all of them. After it both
 /// halves are even, though the excess was that of both together.
 #[test]
@@ -154,7 +173,7 @@ fn the_second_round_takes_its_pages_from_where_the_first_took_none() {
         for (page, node) in node_of[..sampled].iter().enumerate() {
             ranks.note(*node, page as u64, 1);
         }
-        interleaving.choose_by(&ranks);
+        interleaving.choose_by(&[ranks]);
         for (page, node) in node_of[..sampled].iter_mut().enumerate() {
             let target = interleaving.target(*node, page as u64, None, &mut Random::new(1));
             *node = target.unwrap_or(*node);

@@ -11,10 +11,9 @@
 //!   pages with high ranks are left on the busy node. So the next round takes most of its pages from
 //!   the other parts.
 
-use super::gates::Mechanisms;
-use super::preset::{Draw, PageRules};
+use super::preset::Draw;
 use crate::index_set::NodeSet;
-use crate::model::{Pages, Traffic};
+use crate::model::{Accessors, Page, Traffic};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::vec;
@@ -54,19 +53,39 @@ impl Ranks {
         *noted = noted.saturating_add(accesses);
     }
 
-    /// The rank below which a node's pages have a `share` of its noted accesses. `None` without
+    /// Share of a node's noted accesses below each rank step, and 1 at the end. Empty without
     /// accesses.
-    fn below(&self, source: usize, share: f64) -> Option<f64> {
+    fn below(&self, source: usize) -> Vec<f64> {
         let steps = &self.accesses[source * RANK_STEPS..][..RANK_STEPS];
         let all: u64 = steps.iter().copied().map(u64::from).sum();
-        let mut left = share * all as f64;
-        for (step, &accesses) in steps.iter().enumerate().filter(|(_, accesses)| **accesses > 0) {
-            if left <= f64::from(accesses) {
-                return Some((step as f64 + left / f64::from(accesses)) / RANK_STEPS as f64);
+        let shares = steps.iter().map(|accesses| f64::from(*accesses) / all as f64);
+        let shares = running_sums(shares);
+        if all > 0 { core::iter::once(0.0).chain(shares).collect() } else { Vec::new() }
+    }
+}
+
+/// The pages that leave a node.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Leaving {
+    /// Share of the accesses that leaves.
+    excess: f64,
+    /// See [`Ranks::below`].
+    below: Vec<f64>,
+}
+
+impl Leaving {
+    /// Whether a page leaves. Returns its place in 0..1 among the accesses that leave.
+    fn place(&self, page: u64) -> Option<f64> {
+        let rank = rank(page);
+        let below = match self.below.is_empty() {
+            true => rank,
+            false => {
+                let step = (rank * RANK_STEPS as f64) as usize;
+                let part = rank * RANK_STEPS as f64 - step as f64;
+                self.below[step] + part * (self.below[step + 1] - self.below[step])
             }
-            left -= f64::from(accesses);
-        }
-        (all > 0).then_some(1.0)
+        };
+        (below < self.excess).then(|| below / self.excess)
     }
 }
 
@@ -92,23 +111,26 @@ impl Draws {
         }
     }
 
-    /// Sets the ranks below which pages leave, by the sampled pages of the enabled applications.
-    pub(super) fn choose_by(
+    /// Lets pages leave by the ranks of sampled pages on busy nodes. `considered` tells for a page
+    /// whether it may leave and whether it was moved before. A page that stays although it was
+    /// moved would keep the lowest rank for ever, so such pages count only where there is no other.
+    pub(super) fn choose_by<'a>(
         &mut self,
-        pages: &Pages,
-        enabled: &[Option<Mechanisms>],
-        rules: &PageRules,
+        pages: impl Iterator<Item = Page<'a>>,
+        topology: &Topology,
+        considered: impl Fn(&Page<'a>, &Accessors) -> Option<Moved>,
     ) {
-        let mut now = Ranks::new(self.now.share.len());
-        let mut settled = now.clone();
-        for page in pages.iter() {
-            let (Some(mechanisms), Some(home)) = (enabled[page.app], page.home) else { continue };
-            let Some(seen) = page.accessors() else { continue };
-            if seen.total < rules.needed(mechanisms.interleaving) {
-                continue;
-            }
-            let ranks = if seen.is_shared { &mut now } else { &mut settled };
-            ranks.note(home, page.number(), seen.total);
+        let none = || Ranks::new(topology.node_count());
+        let (mut now, mut settled) = ([none(), none()], [none(), none()]);
+        for page in pages {
+            let Some((seen, home)) = page.accessors().zip(page.home) else { continue };
+            let Some(moved) = considered(&page, &seen) else { continue };
+            let ranks = match seen.is_shared {
+                true => &mut now,
+                false if topology.nearest_memory(seen.first) == home => &mut settled,
+                false => continue,
+            };
+            ranks[moved as usize].note(home, page.number(), seen.total);
         }
         self.now.choose_by(&now);
         self.settled.choose_by(&settled);
@@ -127,8 +149,15 @@ pub struct Interleaving {
     /// The share of each controller at equal load.
     fair: f64,
     draw: Draw,
-    /// For each node, the rank below which pages leave it. Only [`Draw::Excess`] uses it.
-    leave_below: Vec<f64>,
+    /// By node. Only [`Draw::Excess`] uses it.
+    leaving: Vec<Leaving>,
+}
+
+/// Whether a page was moved before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    Never,
+    Before,
 }
 
 impl Interleaving {
@@ -162,15 +191,17 @@ impl Interleaving {
         let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
         let sums = running_sums(weight.iter().copied());
         let excess = |share: &f64| (1.0 - fair / share).max(0.0);
-        let leave_below = use_of.iter().map(excess).collect();
-        Self { weight, sums, share: use_of, fair, draw, leave_below }
+        let leaving = |share| Leaving { excess: excess(share), below: Vec::new() };
+        let leaving = use_of.iter().map(leaving).collect();
+        Self { weight, sums, share: use_of, fair, draw, leaving }
     }
 
-    /// Sets the ranks below which pages leave. These pages have the node's excess as their share of
-    /// the noted accesses, even if pages with lower ranks left in earlier rounds.
-    pub fn choose_by(&mut self, ranks: &Ranks) {
-        for (source, below) in self.leave_below.iter_mut().enumerate().filter(|one| *one.1 > 0.0) {
-            *below = ranks.below(source, *below).unwrap_or(*below);
+    /// Lets the pages with the lowest ranks leave, until their share of a node's noted accesses is
+    /// the node's excess. Of several `ranks`, those count that have accesses of the node first.
+    pub fn choose_by(&mut self, ranks: &[Ranks]) {
+        for (source, leaving) in self.leaving.iter_mut().enumerate() {
+            let mut noted = ranks.iter().map(|ranks| ranks.below(source));
+            leaving.below = noted.find(|below| !below.is_empty()).unwrap_or_default();
         }
     }
 
@@ -234,10 +265,7 @@ impl Interleaving {
             Draw::IntegerPercent => {
                 (random.below(101) as f64 <= percent(self.share[source])).then_some(0.0)
             }
-            Draw::Excess => {
-                let (rank, below) = (rank(page), self.leave_below[source]);
-                (rank < below).then(|| rank / below)
-            }
+            Draw::Excess => self.leaving[source].place(page),
         }
     }
 }

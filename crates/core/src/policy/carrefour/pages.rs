@@ -2,11 +2,11 @@
 
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
-use super::interleave::{Draws, Interleaving};
+use super::interleave::{Draws, Interleaving, Moved};
 use super::preset::{PageRules, Preset, Targets};
 use super::state::AppState;
 use crate::limits::MAX_NODES;
-use crate::model::{App, Page};
+use crate::model::{Accessors, App, Page};
 use crate::observation::{Mapping, MappingKind, Replica};
 use crate::plan::PageMove;
 use crate::random::Random;
@@ -390,6 +390,21 @@ impl Marker<'_> {
         };
         !self.has_copies(address) && (most == 0 || self.state.moves(address) < most)
     }
+}
+
+/// Whether a sampled page is among those that may leave its node, and whether it was moved before.
+pub(super) fn may_leave(
+    rules: &PageRules,
+    app: &App,
+    state: &AppState,
+    mechanisms: Mechanisms,
+    page: &Page<'_>,
+    seen: &Accessors,
+) -> Option<Moved> {
+    let replicas = app.replicas.as_deref();
+    let has_copies = replicas.is_some_and(|replicas| is_replicated(replicas, page.address));
+    let counts = seen.total >= rules.needed(mechanisms.interleaving) && !has_copies;
+    counts.then(|| if state.moves(page.address) > 0 { Moved::Before } else { Moved::Never })
 }
 
 /// The first item with the largest value. The result does not depend on the numbers of nodes.

@@ -430,7 +430,7 @@ const BROUGHT: Tenure =
 /// leaves one controller a third above the others. This preset moves only the excess, until the
 /// controllers are even. A few hundred samples cannot show differences below 10 %; counts end it at
 /// 3 %. Both limits are our choice. The last few pages are often a run of neighbours on one node.
-/// The thread that reads them is waited for at each barrier.
+/// At each barrier all other threads wait for the thread that reads them.
 ///
 /// - Pages with one accessing node move too, as in the author code.
 /// - Co-location, once begun, goes on until 98 % of the accesses are local (our choice). At the
