@@ -157,7 +157,8 @@ impl Area {
                     let whole = keep(Operations::from(from, &packets), task, translation, samples);
                     trouble.bad_records += u64::from(!came || !whole);
                     if let Some(switches) = &mut self.switches {
-                        switches.forget_before_last();
+                        // A full buffer stops its event, and with it the records of switches.
+                        if incomplete { switches.forget() } else { switches.forget_before_last() }
                     }
                 }
                 Ok(Record::Switch { out, time_ns, task }) => {

@@ -14,6 +14,8 @@ const MAX_SWITCHES: usize = 1 << 16;
 pub struct Switches {
     /// The task before the first switch of `since`; `None` if it is unknown.
     before: Option<Origin>,
+    /// Records of switches are lost, and no task has begun since. Nothing is known until then.
+    is_unknown: bool,
     /// Times from which a task ran, ns of the perf clock, ascending.
     since: Vec<(u64, Origin)>,
 }
@@ -24,12 +26,13 @@ impl Switches {
         if self.since.len() == MAX_SWITCHES {
             self.forget_before_last();
         }
+        self.is_unknown = false;
         self.since.push((time_ns, task));
     }
 
     /// A task stops running. Before the first known switch it was the one that ran.
     pub fn end(&mut self, task: Origin) {
-        if self.since.is_empty() {
+        if self.since.is_empty() && !self.is_unknown {
             self.before = Some(task);
         }
     }
@@ -41,6 +44,7 @@ impl Switches {
         let index = self.since.partition_point(|(since, _)| *since <= time_ns);
         match index.checked_sub(1) {
             Some(index) => Some(self.since[index].1),
+            None if self.is_unknown => None,
             None if self.since.is_empty() => Some(self.before.unwrap_or(last)),
             None => self.before,
         }
@@ -57,7 +61,7 @@ impl Switches {
 
     /// Forgets all switches, because some are lost.
     pub fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self { is_unknown: true, ..Self::default() };
     }
 }
 
@@ -118,6 +122,10 @@ mod tests {
         let mut switches = Switches::default();
         switches.begin(100, task(2));
         switches.forget();
+        check(&switches, 150, None);
+        // The kernel writes the end of a task before the beginning of the next.
+        switches.end(task(3));
+        check(&switches, 150, None);
         switches.begin(300, task(4));
         check(&switches, 150, None);
         check(&switches, 300, Some(4));

@@ -226,14 +226,16 @@ impl Server {
         }
     }
 
-    /// Closes the connection that has waited longest: of the same user where that has too many, of
-    /// any where all together are too many. One of root only where there is no other.
+    /// Closes the connection that has been idle longest: of the same user where that has too many,
+    /// of any where all together are too many. One of root only where there is no other. A client
+    /// whose call waits for its turn is closed only where all wait.
     fn make_room(&mut self, peer: &Peer) {
         let is_same = |one: &Connection| one.peer.user == peer.user;
         let of_user = self.connections.values().filter(|one| is_same(one)).count();
         let longest = |of: &dyn Fn(&Connection) -> bool| {
             let them = self.connections.iter().filter(|(_, one)| of(one));
-            them.min_by_key(|(id, one)| (one.active, **id)).map(|(id, one)| (*id, one.peer.clone()))
+            them.min_by_key(|(id, one)| (one.has_call(), one.active, **id))
+                .map(|(id, one)| (*id, one.peer.clone()))
         };
         let closed = if peer.user != 0 && of_user >= MOST_OF_A_USER {
             longest(&is_same)
