@@ -42,7 +42,7 @@ const ERRORS: [Errno; 12] = [
 
 /// Calls that never fail in this way. A program without memory or locks aborts by design, and the
 /// other calls cannot fail or tell the program's end.
-const SPARED: [i64; 24] = [
+const SPARED: [i64; 31] = [
     libc::SYS_brk,
     libc::SYS_mmap,
     libc::SYS_mprotect,
@@ -67,6 +67,14 @@ const SPARED: [i64; 24] = [
     libc::SYS_wait4,
     libc::SYS_waitid,
     libc::SYS_restart_syscall,
+    // Always successful, as their manual pages say.
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
 ];
 
 /// Calls that a signal may interrupt before they have done anything. No signal interrupts the

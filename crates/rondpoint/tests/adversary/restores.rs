@@ -72,15 +72,22 @@ fn run(seed: u64, own: &CpuSet) -> Ended {
     let share = SHARES[random.below(SHARES.len())];
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     command.args(["restore", "--json"]);
+    let mut refused = Vec::new();
     let (ended, errors) = trace(&command, |call| {
         match Weather::Errors.fate(call, share, &mut random) {
             // These are no failures but answers: there is nothing, or another process has the lock.
             Fate::Fail(Errno::ENOENT | Errno::ESRCH | Errno::EAGAIN) => Fate::Pass,
+            Fate::Fail(errno) => {
+                refused.push((call.number, errno));
+                Fate::Fail(errno)
+            }
             fate => fate,
         }
     });
-    let context =
-        format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {ended:?}, {before:?}\n{errors}");
+    let context = format!(
+        "RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {ended:?}, calls made to fail: {refused:?}, \
+         {before:?}\n{errors}"
+    );
     let claims_success = matches!(ended.status, WaitStatus::Exited(_, 0));
     let after = worker.masks();
     assert!(!claims_success || worker.narrow_threads(own) == 1, "{after:?} {context}");
