@@ -129,9 +129,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(Report::new("crew")
         .pair("need", flags.need.name())
         .pair("threads", count)
-        .pair("iterations", team.rounds())
-        .pair("seconds", format!("{:.6}", team.seconds()))
-        .round_ends(team.round_ends())
+        .rounds_of(&team)
         .check("sum", sums.iter().all(|sum| *sum == expected) && all_added))
 }
 

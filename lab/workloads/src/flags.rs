@@ -40,6 +40,19 @@ pub(crate) struct Apart {
     pub(crate) seconds: f64,
 }
 
+/// Threads that go through rounds together on memory that the main thread fills.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Together {
+    #[command(flatten)]
+    pub(crate) threads: Threads,
+    #[command(flatten)]
+    pub(crate) memory: Memory,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+    #[command(flatten)]
+    pub(crate) seed: Seed,
+}
+
 /// Where threads and memory are from the start.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct Placement {

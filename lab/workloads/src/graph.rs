@@ -5,9 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use clap::Args;
-
-use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::flags::{Memory, Placement, Together};
 use crate::pages::Pages;
 use crate::random::mix;
 use crate::report::{Failure, Report};
@@ -19,18 +17,6 @@ const DEGREE: usize = 8;
 const CHUNK: usize = 32;
 /// Depth of a vertex that no traversal has reached.
 const UNSEEN: u64 = u64::MAX;
-
-#[derive(Debug, Args)]
-pub(crate) struct Flags {
-    #[command(flatten)]
-    threads: Threads,
-    #[command(flatten)]
-    memory: Memory,
-    #[command(flatten)]
-    pace: Pace,
-    #[command(flatten)]
-    seed: Seed,
-}
 
 /// A graph, and the state of a traversal.
 struct Graph {
@@ -51,7 +37,7 @@ struct Level {
     taken: AtomicUsize,
 }
 
-pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
+pub(crate) fn run(flags: &Together) -> Result<Report, Failure> {
     let team = Team::new(&flags.threads, Placement::default(), &flags.pace)?;
     let graph = Graph::build(&flags.memory, flags.seed.seed)?;
     let work = |member: &mut Member<'_>, ()| graph.work(member, team.size(), flags.seed.seed);
@@ -63,9 +49,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(Report::new("graph")
         .pair("threads", team.size())
         .pair("vertices", depths.len())
-        .pair("iterations", team.rounds())
-        .pair("seconds", format!("{:.6}", team.seconds()))
-        .round_ends(team.round_ends())
+        .rounds_of(&team)
         .check("reached", reached == expected)
         .check("depths", is_right))
 }

@@ -75,9 +75,9 @@ enum Workload {
     /// improve
     Fleeting(fleeting::Flags),
     /// Breadth-first traversals of a graph that the main thread builds: many short levels
-    Graph(graph::Flags),
+    Graph(flags::Together),
     /// Conjugate gradients on a sparse matrix that the main thread builds: many barriers
-    Solver(solver::Flags),
+    Solver(flags::Together),
     /// Random look-ups and changes in one table that the main thread fills
     Lookup(lookup::Flags),
     /// Pairs of threads that hand each other buffers

@@ -7,9 +7,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use clap::Args;
-
-use crate::flags::{Memory, Pace, Placement, Seed, Threads};
+use crate::flags::{Memory, Placement, Together};
 use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
@@ -27,18 +25,6 @@ const ITERATIONS: usize = 20;
 /// Largest residual that counts as solved, as a share of the right side.
 const TOLERANCE: f64 = 0.01;
 
-#[derive(Debug, Args)]
-pub(crate) struct Flags {
-    #[command(flatten)]
-    threads: Threads,
-    #[command(flatten)]
-    memory: Memory,
-    #[command(flatten)]
-    pace: Pace,
-    #[command(flatten)]
-    seed: Seed,
-}
-
 /// Doubles that other threads read, in atomic words.
 struct Vector(Pages<AtomicU64>);
 
@@ -54,7 +40,7 @@ struct System {
     sums: [Vec<AtomicU64>; 2],
 }
 
-pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
+pub(crate) fn run(flags: &Together) -> Result<Report, Failure> {
     let team = Team::new(&flags.threads, Placement::default(), &flags.pace)?;
     let system = System::build(&flags.memory, flags.seed.seed, team.size())?;
     let work = |member: &mut Member<'_>, ()| system.work(member, team.size());
@@ -63,9 +49,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(Report::new("solver")
         .pair("threads", team.size())
         .pair("rows", system.rows())
-        .pair("iterations", team.rounds())
-        .pair("seconds", format!("{:.6}", team.seconds()))
-        .round_ends(team.round_ends())
+        .rounds_of(&team)
         .pair("error", format!("{error:.3e}"))
         .check("solved", error < TOLERANCE))
 }
@@ -94,9 +78,6 @@ impl System {
     /// Builds it in this thread, which touches all of it first.
     fn build(memory: &Memory, seed: u64, threads: usize) -> Result<Self, Failure> {
         let rows = memory.size / (8 * ENTRIES);
-        if rows < 2 * ENTRIES {
-            return Err(Failure("too few rows: expected a larger --size".into()));
-        }
         let mut random = Random::new(seed, 0);
         let distances: Vec<usize> =
             (0..DISTANCES).map(|_| 1 + random.below(rows as u64 - 1) as usize).collect();

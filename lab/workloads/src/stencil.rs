@@ -70,9 +70,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(Report::new("stencil")
         .pair("threads", team.size())
         .pair("side", side)
-        .pair("iterations", team.rounds())
-        .pair("seconds", format!("{:.6}", team.seconds()))
-        .round_ends(team.round_ends())
+        .rounds_of(&team)
         .pair("error", format!("{error:.3e}"))
         .check("analytic", error <= TOLERANCE))
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::flags::{Pace, Placement, Rule, Threads};
 use crate::nodes;
 use crate::pages::{Pages, Plain};
-use crate::report::Failure;
+use crate::report::{Failure, Report};
 use crate::system;
 
 /// The threads of one run.
@@ -146,6 +146,15 @@ impl Team {
                 .map(|handle| join(handle).expect("a panic ends the process"))
                 .collect()
         })
+    }
+}
+
+impl Report {
+    /// Adds how many rounds a team finished, in how many seconds, and when each ended.
+    pub(crate) fn rounds_of(self, team: &Team) -> Self {
+        self.pair("iterations", team.rounds())
+            .pair("seconds", format!("{:.6}", team.seconds()))
+            .round_ends(team.round_ends())
     }
 }
 

@@ -40,9 +40,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     Ok(Report::new("wellplaced")
         .pair("threads", team.size())
         .pair("words", words.len())
-        .pair("iterations", team.rounds())
-        .pair("seconds", format!("{:.6}", team.seconds()))
-        .round_ends(team.round_ends())
+        .rounds_of(&team)
         .pair("checksum", words.iter().fold(0u64, |sum, &word| sum.wrapping_add(word)))
         .check("recomputed", wrong == 0))
 }
