@@ -65,17 +65,6 @@ impl Judged {
     pub fn speed(&self) -> Option<Change> {
         self.comparison.speed()
     }
-
-    /// Whether its actions brought more than they took.
-    pub(crate) fn gained(&self) -> bool {
-        matches!(self.verdict, Verdict::Better | Verdict::Traded)
-    }
-
-    /// Whether it found no gain, not even one that some measures contradict.
-    pub(crate) fn is_in_vain(&self) -> bool {
-        let gains = |change: Change| change.change > change.noise;
-        self.verdict == Verdict::Unclear && !self.comparison.combined.is_some_and(gains)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -50,21 +50,13 @@ mod tests {
     use super::*;
     use crate::limits::MIN_TRIAL_WINDOWS;
     use crate::plan::{Kind, Mechanism};
-    use crate::trial::{Change, Comparison, Verdict};
+    use crate::trial::Verdict;
     use alloc::vec;
     use alloc::vec::Vec;
 
     fn judged(verdict: Verdict, predicted: Option<f64>) -> Judged {
-        let combined = Some(Change { change: 0.0, noise: 0.01 });
-        Judged {
-            pid: Pid(1),
-            policy: "test",
-            plans: vec![1],
-            kinds: vec![Kind::Pages(Mechanism::Interleaving)],
-            verdict,
-            comparison: Comparison { combined, ..Comparison::between(&[], &[]) },
-            predicted,
-        }
+        let kinds = vec![Kind::Pages(Mechanism::Interleaving)];
+        Judged { kinds, predicted, ..Judged::sample(verdict, 0.0) }
     }
 
     /// Wait after each trial, in times of a trial. `-` = it promised little and won nothing, `P` =

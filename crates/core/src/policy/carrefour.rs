@@ -340,7 +340,7 @@ impl Carrefour {
     ) -> Draws {
         let rules = &self.preset.pages;
         let mut draws = Draws::new(traffic, topology, rules.draw);
-        if rules.draw == Draw::Excess {
+        if rules.draw == Draw::Excess && enabled.iter().any(Option::is_some) {
             draws.choose_by(model.pages.iter(), topology, |page, seen| {
                 let (app, mechanisms) = (&model.apps[page.app], enabled[page.app]?);
                 may_leave(rules, app, self.apps.get(&app.pid)?, mechanisms, page, seen)

@@ -11,7 +11,7 @@
 //! between, waits by the same rule for every process. The guard protects the harmed process for
 //! longer.
 
-use super::{Judged, Measure, Verdict};
+use super::{Change, Judged, Measure, Verdict};
 use crate::limits::MIN_TRIAL_WINDOWS;
 use crate::plan::Kind;
 use crate::units::Nanos;
@@ -63,6 +63,34 @@ impl Doubling {
 
     fn left(self, now: Nanos) -> Option<Nanos> {
         (self.until > now).then(|| self.until.since(now))
+    }
+}
+
+impl Judged {
+    /// A trial of a thread's move, judged by one change with a noise of 1 %.
+    #[cfg(test)]
+    pub(crate) fn sample(verdict: Verdict, change: f64) -> Self {
+        let combined = Some(Change { change, noise: 0.01 });
+        Self {
+            pid: crate::units::Pid(1),
+            policy: "test",
+            plans: alloc::vec![1],
+            kinds: alloc::vec![Kind::Affinity],
+            verdict,
+            comparison: super::Comparison { combined, ..super::Comparison::between(&[], &[]) },
+            predicted: None,
+        }
+    }
+
+    /// Whether its actions brought more than they took.
+    pub(crate) fn gained(&self) -> bool {
+        matches!(self.verdict, Verdict::Better | Verdict::Traded)
+    }
+
+    /// Whether it found no gain, not even one that some measures contradict.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        let gains = |change: Change| change.change > change.noise;
+        self.verdict == Verdict::Unclear && !self.comparison.combined.is_some_and(gains)
     }
 }
 
@@ -141,26 +169,11 @@ fn keys(judged: &Judged) -> impl Iterator<Item = Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::{Change, Comparison};
-    use crate::units::Pid;
     use alloc::vec;
     use alloc::vec::Vec;
 
     const KIND: Kind = Kind::Affinity;
     const TOOK: Nanos = Nanos::from_secs(1);
-
-    fn judged(verdict: Verdict, change: f64) -> Judged {
-        let combined = Some(Change { change, noise: 0.01 });
-        Judged {
-            pid: Pid(1),
-            policy: "test",
-            plans: vec![1],
-            kinds: vec![KIND],
-            verdict,
-            comparison: Comparison { combined, ..Comparison::between(&[], &[]) },
-            predicted: None,
-        }
-    }
 
     fn seconds(left: Option<Nanos>) -> u64 {
         left.map_or(0, |left| left.0 / 1_000_000_000)
@@ -178,9 +191,9 @@ mod tests {
         let mut phase = 4.0;
         let wait = |trial: char| {
             match trial {
-                '-' => waits.learn(&judged(Verdict::Unclear, 0.0), TOOK, doing(phase), now),
-                '?' => waits.learn(&judged(Verdict::Unclear, 0.1), TOOK, doing(phase), now),
-                '+' => waits.learn(&judged(Verdict::Better, 0.1), TOOK, doing(phase), now),
+                '-' => waits.learn(&Judged::sample(Verdict::Unclear, 0.0), TOOK, doing(phase), now),
+                '?' => waits.learn(&Judged::sample(Verdict::Unclear, 0.1), TOOK, doing(phase), now),
+                '+' => waits.learn(&Judged::sample(Verdict::Better, 0.1), TOOK, doing(phase), now),
                 _ => {
                     phase = 6.0 - phase;
                     (0..MIN_TRIAL_WINDOWS).for_each(|_| waits.take_in(&doing(phase), now));
@@ -210,7 +223,7 @@ mod tests {
     #[test]
     fn a_window_of_noise_is_no_other_phase() {
         let (mut waits, now) = (Waits::default(), Nanos::from_secs(100));
-        waits.learn(&judged(Verdict::Unclear, 0.0), TOOK, doing(4.0), now);
+        waits.learn(&Judged::sample(Verdict::Unclear, 0.0), TOOK, doing(4.0), now);
         for threads in [9.0, 9.0, 4.0, 9.0, 9.0] {
             waits.take_in(&doing(threads), now);
         }
@@ -223,7 +236,7 @@ mod tests {
     fn a_round_of_pages_in_vain_is_followed_by_the_next() {
         let after = |kind: Kind| {
             let (mut waits, now) = (Waits::default(), Nanos::from_secs(100));
-            let judged = Judged { kinds: vec![kind], ..judged(Verdict::Unclear, 0.0) };
+            let judged = Judged { kinds: vec![kind], ..Judged::sample(Verdict::Unclear, 0.0) };
             waits.learn(&judged, TOOK, doing(4.0), now);
             waits.left("test", kind, now)
         };
@@ -236,7 +249,7 @@ mod tests {
         let mut warnings = Warnings::default();
         let mut at = |second: u64, verdict: Verdict| {
             let now = Nanos::from_secs(second);
-            warnings.learn(&judged(verdict, -0.1), TOOK, now);
+            warnings.learn(&Judged::sample(verdict, -0.1), TOOK, now);
             seconds(warnings.left("test", KIND, now))
         };
         assert_eq!(at(10, Verdict::Worse), 1);

@@ -199,7 +199,8 @@ impl Interleaving {
     /// Lets the pages with the lowest ranks leave, until their share of a node's noted accesses is
     /// the node's excess. Of several `ranks`, those count that have accesses of the node first.
     pub fn choose_by(&mut self, ranks: &[Ranks]) {
-        for (source, leaving) in self.leaving.iter_mut().enumerate() {
+        let leaving = self.leaving.iter_mut().enumerate();
+        for (source, leaving) in leaving.filter(|(_, leaving)| leaving.excess > 0.0) {
             let mut noted = ranks.iter().map(|ranks| ranks.below(source));
             leaving.below = noted.find(|below| !below.is_empty()).unwrap_or_default();
         }
