@@ -23,9 +23,13 @@ use crate::root::{Root, is_absent};
 use crate::syscall::guardian::Line;
 use crate::syscall::process::effective_user;
 
+mod ended;
 mod entry;
+mod namespaces;
 
+pub use self::ended::Ended;
 pub use self::entry::{Entry, MaskEntry};
+use self::namespaces::{Meaning, Namespaces, meaning};
 
 /// Version of the format.
 const FORMAT: u32 = 1;
@@ -118,7 +122,7 @@ impl LedgerFile {
     /// Writes the first line of an empty file and gives it its name.
     fn finish(&mut self, (own, started): (Pid, u64), path: &Path) -> Result<(), LinuxError> {
         self.file.try_lock().map_err(|error| failed(&self.path, "lock", error.into()))?;
-        let namespaces = namespaces();
+        let namespaces = Namespaces::own(&Root::live()).map(|own| own.text());
         self.write(&[Entry::Manager { format: FORMAT, pid: own.0, started, namespaces }])?;
         fs::rename(&self.path, path).map_err(|source| failed(path, "create", source))
     }
@@ -204,15 +208,6 @@ impl LedgerFile {
     }
 }
 
-#[cfg(test)]
-impl LedgerFile {
-    /// A ledger on a full disk.
-    pub(crate) fn full() -> Self {
-        let path = PathBuf::from("/dev/full");
-        Self { file: OpenOptions::new().write(true).open(&path).unwrap(), path }
-    }
-}
-
 /// The line that says that a process was resumed, with its file. It is made before, because a
 /// guardian can only write. Each write is appended, from any process.
 #[derive(Debug)]
@@ -264,8 +259,10 @@ pub struct Legacy {
     /// The ledgers, sorted by name.
     pub left: Vec<Left>,
     /// Errors about files that have a ledger's name and are no regular file of this user, too
-    /// large, or of another format.
+    /// large, of another format, or of namespaces that may live.
     pub unusable: Vec<LinuxError>,
+    /// Ledgers of PID namespaces that have ended.
+    pub ended: Vec<Ended>,
 }
 
 impl Left {
@@ -308,13 +305,15 @@ pub fn left_behind(folder: &Path) -> Result<Legacy, LinuxError> {
                 let _ = fs::remove_file(&path);
             }
             Ok(Some(file)) => match read(path, file) {
-                Ok(left) => legacy.left.push(left),
+                Ok(Found::Left(left)) => legacy.left.push(left),
+                Ok(Found::Ended(ended)) => legacy.ended.push(ended),
                 Err(error) => legacy.unusable.push(error),
             },
             Err(error) => legacy.unusable.push(error),
         }
     }
     legacy.left.sort_by(|a, b| a.path.cmp(&b.path));
+    legacy.ended.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(legacy)
 }
 
@@ -350,24 +349,51 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
     }
 }
 
-fn read(path: PathBuf, mut file: File) -> Result<Left, LinuxError> {
+/// The ledger of a dead manager, by what there is to do.
+enum Found {
+    Left(Left),
+    Ended(Ended),
+}
+
+fn read(path: PathBuf, mut file: File) -> Result<Found, LinuxError> {
     let mut bytes = Vec::new();
     let found = (&mut file).take(LARGEST).read_to_end(&mut bytes);
     found.map_err(|source| failed(&path, "read", source))?;
-    let left = parse(path, &String::from_utf8_lossy(&bytes))?;
-    Ok(Left { file: Some(file), ..left })
+    let text = String::from_utf8_lossy(&bytes);
+    let later_ns = match meaning_of(&text) {
+        Meaning::Here(earlier_ns) => -earlier_ns,
+        Meaning::Ended => return Ok(Found::Ended(Ended { path, _file: file })),
+        Meaning::Elsewhere { theirs, own } => {
+            let problem = format!(
+                "it is of a manager in other namespaces ({theirs}; here {own}), which may live; \
+                 expected `rondpoint restore` there, or that the file is removed once all \
+                 processes of those namespaces have ended"
+            );
+            return Err(LinuxError::Input { what: path.display().to_string(), problem });
+        }
+    };
+    Ok(Found::Left(Left { file: Some(file), ..parse(path, &text, later_ns)? }))
 }
 
-fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
+/// By the first line. Without one, the entries are of these namespaces.
+fn meaning_of(text: &str) -> Meaning {
+    match text.lines().next().map(serde_json::from_str) {
+        Some(Ok(Entry::Manager { format: FORMAT, namespaces: theirs, pid, .. })) => {
+            meaning(&Root::live(), theirs.as_deref(), Pid(pid))
+        }
+        _ => Meaning::Here(0),
+    }
+}
+
+/// Reads the lines. `later_ns` is added to each time since boot.
+fn parse(path: PathBuf, text: &str, later_ns: i128) -> Result<Left, LinuxError> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut left = Left { path, ..Left::default() };
     let mut masks = Vec::new();
     let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
     for line in whole.lines() {
-        match serde_json::from_str(line) {
-            Ok(Entry::Manager { format: FORMAT, namespaces: theirs, .. }) => {
-                check_namespaces(&left.path, theirs)?;
-            }
+        match Entry::read(line, later_ns) {
+            Ok(Entry::Manager { format: FORMAT, .. }) => {}
             Ok(Entry::Freeze { pid, started, means }) => {
                 left.frozen.push((identity(pid, started), means));
             }
@@ -396,31 +422,6 @@ fn parse(path: PathBuf, text: &str) -> Result<Left, LinuxError> {
     left.open.reverse();
     left.masks = Masks::of_ledger(&masks);
     Ok(left)
-}
-
-/// The namespaces that give process numbers and start times their meaning: the PID namespace, and
-/// the time namespace's offset of the boot clock. `None` where `/proc` does not tell them.
-fn namespaces() -> Option<String> {
-    let numbers = fs::read_link("/proc/self/ns/pid").ok()?;
-    // Kernels before Linux 5.6 have one time for all.
-    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
-    let boot = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
-    let words: Vec<&str> = boot.unwrap_or("0 0").split_whitespace().collect();
-    Some(format!("{} boottime {}", numbers.display(), words.join(" ")))
-}
-
-/// The entries of a ledger from other namespaces name other processes here.
-fn check_namespaces(path: &Path, theirs: Option<String>) -> Result<(), LinuxError> {
-    let own = namespaces();
-    let (Some(theirs), Some(own)) = (theirs, own) else { return Ok(()) };
-    if theirs == own {
-        return Ok(());
-    }
-    let problem = format!(
-        "it is of a manager in other namespaces ({theirs}; here {own}); expected `rondpoint \
-         restore` there, or remove it once all processes of those namespaces have ended"
-    );
-    Err(LinuxError::Input { what: path.display().to_string(), problem })
 }
 
 /// Folder of this user's ledgers: `/run/rondpoint` for root, else the user's runtime folder, else

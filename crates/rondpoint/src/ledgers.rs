@@ -11,7 +11,7 @@ use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
-use rondpoint_linux::ledger_file::{self, Entry, Left, Legacy};
+use rondpoint_linux::ledger_file::{self, Ended, Entry, Left, Legacy};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{Root, topology};
@@ -57,6 +57,8 @@ pub(crate) struct Restored {
     skipped: usize,
     /// Ledgers with such entries, under their new names.
     set_aside: Vec<PathBuf>,
+    /// Ledgers of PID namespaces that have ended.
+    ended: usize,
 }
 
 /// Where this user's ledgers are.
@@ -106,14 +108,19 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let _ = privileges::keep_only(&Needs::to_move());
     let machine = topology::discover(&Root::live())?;
-    let Legacy { left, unusable } = ledger_file::left_behind(&folder_of_service()?)?;
+    let Legacy { left, unusable, ended } = ledger_file::left_behind(&folder_of_service()?)?;
     for error in &unusable {
         terminal::say(&format!("rondpoint restore: {error}\n"));
+    }
+    for ledger in &ended {
+        let told = if arguments.dry_run { of_ended(ledger) } else { set_aside(ledger) };
+        terminal::say(&format!("rondpoint restore: {told}\n"));
     }
     let restored = match arguments.dry_run {
         true => Restored { ledgers: left.len(), ..Restored::default() },
         false => work_off(&left, &machine.topology)?,
     };
+    let restored = Restored { ended: ended.len(), ..restored };
     let refused = restored.threads.refused + restored.frozen.refused;
     let whole = refused == 0
         && restored.unseen == 0
@@ -142,15 +149,32 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
 
 /// At the start of a manager: what its dead predecessors left.
 pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Result<()> {
-    let Legacy { left, unusable } = ledger_file::left_behind(folder)?;
+    let Legacy { left, unusable, ended } = ledger_file::left_behind(folder)?;
     for error in unusable {
         terminal::say(&format!("rondpoint: not restored: {error}\n"));
+    }
+    for ledger in &ended {
+        terminal::say(&format!("rondpoint: {}\n", set_aside(ledger)));
     }
     if !left.is_empty() {
         let restored = work_off(&left, topology)?;
         terminal::say(&format!("rondpoint: an earlier manager was killed; {}", restored.text()));
     }
     Ok(())
+}
+
+fn of_ended(ledger: &Ended) -> String {
+    let path = ledger.path.display();
+    format!("{path}: all processes of its PID namespace have ended, so there is nothing to undo")
+}
+
+/// Renames the ledger of an ended PID namespace, and says so.
+fn set_aside(ledger: &Ended) -> String {
+    let told = of_ended(ledger);
+    match ledger.set_aside() {
+        Ok(aside) => format!("{told}; kept as {}", aside.display()),
+        Err(error) => format!("{told}; {error}"),
+    }
 }
 
 fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {

@@ -20,8 +20,8 @@ pub enum Entry {
         pid: u32,
         /// Start time of the manager, nanoseconds since boot.
         started: u64,
-        /// Namespaces of the manager, see [`super::namespaces`]. Ledgers of older versions have
-        /// none.
+        /// Namespaces of the manager, as `Namespaces::text` writes them. Ledgers of older versions
+        /// have none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         namespaces: Option<String>,
     },
@@ -132,7 +132,29 @@ pub struct MaskEntry {
     pub given: String,
 }
 
+/// Fields with a time since boot.
+const TIMES: [&str; 3] = ["started", "born", "at"];
+
 impl Entry {
+    /// The entry of a line. `later_ns` is added to each time since boot: a time namespace has its
+    /// own.
+    ///
+    /// # Errors
+    /// The line is not understood, or no time of this namespace.
+    pub(super) fn read(line: &str, later_ns: i128) -> Result<Self, serde_json::Error> {
+        if later_ns == 0 {
+            return serde_json::from_str(line);
+        }
+        let mut value: serde_json::Value = serde_json::from_str(line)?;
+        for name in TIMES {
+            let Some(time) = value.get_mut(name) else { continue };
+            let moved = time.as_u64().map(|time| i128::from(time) + later_ns);
+            let moved = moved.and_then(|time| u64::try_from(time).ok());
+            *time = moved.map_or(serde_json::Value::Null, serde_json::Value::from);
+        }
+        serde_json::from_value(value)
+    }
+
     /// The entry of an inverse. `None` if there is nothing to undo, and for masks:
     /// [`crate::act::Actor::prepare`] makes those, because a thread's mask is read then.
     #[must_use]

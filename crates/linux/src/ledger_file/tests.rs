@@ -8,6 +8,14 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
 
+impl LedgerFile {
+    /// A ledger on a full disk.
+    pub(crate) fn full() -> Self {
+        let path = PathBuf::from("/dev/full");
+        Self { file: OpenOptions::new().write(true).open(&path).unwrap(), path }
+    }
+}
+
 fn pages(plan: u64, address: u64) -> Inverse {
     let page = PageMove { address, shift: 12, from: 1, to: 0 };
     let action =
@@ -344,14 +352,22 @@ fn a_ledger_that_has_no_room_leaves_no_file() {
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
 }
 
+/// The own ledger of this process with one mask, as text before and after its namespaces.
+fn with_namespaces(folder: &Path) -> (String, String, String) {
+    let ledger = LedgerFile::create(folder, &Root::live()).unwrap();
+    let text = fs::read_to_string(ledger.path()).unwrap() + &line(&mask(1));
+    ledger.close().unwrap();
+    let (before, behind) = text.split_once("\"namespaces\":\"").expect("they are told");
+    let (words, rest) = behind.split_once('"').unwrap();
+    (format!("{before}\"namespaces\":\""), words.to_string(), format!("\"{rest}"))
+}
+
 /// Process numbers and start times mean other processes there.
 #[test]
 fn a_ledger_of_other_namespaces_is_told_and_stays() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("ledgers");
-    let ledger = LedgerFile::create(&folder, &Root::live()).unwrap();
-    let own = fs::read_to_string(ledger.path()).unwrap() + &line(&mask(1));
-    ledger.close().unwrap();
+    let (before, own, rest) = with_namespaces(&folder);
     let path = folder.join("1.ledger");
     let found = |text: &str| {
         fs::write(&path, text).unwrap();
@@ -359,16 +375,56 @@ fn a_ledger_of_other_namespaces_is_told_and_stays() {
         let told = legacy.unusable.first().map(ToString::to_string);
         (legacy.left.len(), told.unwrap_or_default())
     };
-    assert_eq!(found(&own), (1, String::new()));
-    let (before, behind) = own.split_once(",\"namespaces\":\"").expect("they are told");
-    let (words, rest) = behind.split_once('"').unwrap();
-    let old = format!("{before}{rest}");
+    assert_eq!(found(&format!("{before}{own}{rest}")), (1, String::new()));
+    let old = format!("{before}{own}{rest}").replace(&format!(",\"namespaces\":\"{own}\""), "");
+    assert!(!old.contains("namespaces"), "{old}");
     assert_eq!(found(&old), (1, String::new()), "of an older version");
-    let pid_namespace = words.split_once(' ').unwrap().0;
-    for other in ["pid:[7] boottime 0 0", &format!("{pid_namespace} boottime 12345 0")] {
-        let (left, told) = found(&format!("{before},\"namespaces\":\"{other}\"{rest}"));
-        assert_eq!(left, 0, "{other}");
-        assert!(told.contains("in other namespaces") && told.contains(other), "{told}");
-        assert!(path.exists());
-    }
+    let pid_namespace = own.split_once(' ').unwrap().0;
+    // The kernel rounds start times, so these cannot be converted.
+    let other = format!("{pid_namespace} boottime 12345 5");
+    let (left, told) = found(&format!("{before}{other}{rest}"));
+    assert_eq!(left, 0, "{other}");
+    assert!(told.contains("in other namespaces") && told.contains(&other), "{told}");
+    assert!(path.exists());
+}
+
+#[test]
+fn a_ledger_of_another_time_namespace_names_processes_by_their_times_here() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let (before, own, rest) = with_namespaces(&folder);
+    let (pid_namespace, offset) = own.split_once(" boottime ").unwrap();
+    let seconds: i64 = offset.split_once(' ').unwrap().0.parse().unwrap();
+    let theirs = format!("{pid_namespace} boottime {} 0", seconds - 1000);
+    fs::write(folder.join("1.ledger"), format!("{before}{theirs}{rest}")).unwrap();
+    let legacy = left_behind(&folder).unwrap();
+    assert!(legacy.unusable.is_empty(), "{legacy:?}");
+    let Entry::Mask(there) = mask(1) else { unreachable!("it is one") };
+    let later = |time: u64| time + 1_000_000_000_000;
+    let (started, born, at) = (later(there.started), later(there.born), later(there.at));
+    let here = Entry::Mask(MaskEntry { started, born, at, ..there });
+    assert_eq!(legacy.left[0].masks, Masks::of_ledger(&[here]));
+    assert_eq!(legacy.left[0].unknown_lines, 0);
+}
+
+/// A container's only program may be a manager. The kernel ends the container with it.
+#[test]
+fn a_ledger_of_a_namespace_that_ended_with_its_manager_is_set_aside_and_not_undone() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let (before, _, rest) = with_namespaces(&folder);
+    let number = format!("\"pid\":{},", std::process::id());
+    assert!(before.contains(&number), "{before}");
+    let text = before.replace(&number, "\"pid\":1,") + "pid:[7] boottime 0 0" + &rest;
+    let path = folder.join("1.ledger");
+    fs::write(&path, &text).unwrap();
+    let legacy = left_behind(&folder).unwrap();
+    assert!(legacy.left.is_empty() && legacy.unusable.is_empty(), "{legacy:?}");
+    assert_eq!(legacy.ended.len(), 1);
+    let aside = legacy.ended[0].set_aside().unwrap();
+    assert_eq!(fs::read_to_string(aside).unwrap(), text);
+    assert!(!path.exists());
+    drop(legacy);
+    let next = left_behind(&folder).unwrap();
+    assert!(next.ended.is_empty() && next.unusable.is_empty(), "it is told once");
 }
