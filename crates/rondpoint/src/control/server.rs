@@ -58,8 +58,10 @@ pub(crate) struct Server {
     connections: BTreeMap<Id, Connection>,
     next: u64,
     door: Door,
-    /// Calls that were taken so far.
-    taken: u64,
+    /// Calls that arrived or were taken so far. It orders both.
+    events: u64,
+    /// Number of the event when the last call of a user was taken, for users without connections.
+    taken: BTreeMap<u32, u64>,
     /// Clients that watch and have not been told of the last look yet.
     untold: VecDeque<Id>,
     /// Connections that were closed for newer ones.
@@ -74,8 +76,10 @@ struct Connection {
     /// It is answered again after each look: the number of the last decision that it has.
     watching: Option<u64>,
     is_over: bool,
-    /// The number of its last call among all calls; 0 before the first.
-    last_call: u64,
+    /// Number of the event when its waiting call was first seen.
+    arrived: Option<u64>,
+    /// Number of the event when its last call was taken; 0 before the first.
+    taken: u64,
     /// When it last sent or read something.
     active: Instant,
 }
@@ -145,7 +149,8 @@ impl Server {
             connections: BTreeMap::new(),
             next: 0,
             door: Door::default(),
-            taken: 0,
+            events: 0,
+            taken: BTreeMap::new(),
             untold: VecDeque::new(),
             crowded: Seldom::default(),
         })
@@ -189,14 +194,21 @@ impl Server {
                 connection.read();
             }
         }
-        let waiting = self.connections.iter().filter(|(_, one)| one.has_call());
-        let waiting = waiting.map(|(id, one)| (*id, one.last_call, one.peer.clone())).collect();
+        for connection in self.connections.values_mut().filter(|one| one.has_call()) {
+            if connection.arrived.is_none() {
+                self.events += 1;
+                connection.arrived = Some(self.events);
+            }
+        }
         let mut calls = Vec::new();
-        for (id, peer) in in_turn(waiting).into_iter().take(MOST_ANSWERED_AT_ONCE) {
-            self.taken += 1;
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.last_call = self.taken;
-            calls.extend(connection.take().map(|call| (id, peer, call)));
+        for _ in 0..MOST_ANSWERED_AT_ONCE {
+            let standings = self.connections.iter().map(|(id, one)| one.standing(*id));
+            let Some(id) = next_in_turn(&standings.collect::<Vec<_>>(), &self.taken) else { break };
+            let Some(connection) = self.connections.get_mut(&id) else { break };
+            self.events += 1;
+            (connection.taken, connection.arrived) = (self.events, None);
+            note_taken(&mut self.taken, connection.peer.user, self.events);
+            calls.extend(connection.take().map(|call| (id, connection.peer.clone(), call)));
         }
         self.connections.retain(|_, one| !one.is_over || !one.output.is_empty());
         calls
@@ -217,12 +229,7 @@ impl Server {
             }
             self.make_room(&peer);
             self.next += 1;
-            let (input, output) = (Vec::new(), Vec::new());
-            let (watching, is_over, active) = (None, false, Instant::now());
-            let last_call = 0;
-            let connection =
-                Connection { stream, peer, input, output, watching, is_over, last_call, active };
-            self.connections.insert(Id(self.next), connection);
+            self.connections.insert(Id(self.next), Connection::of(stream, peer));
         }
     }
 
@@ -310,33 +317,50 @@ impl Server {
     }
 }
 
-/// The order in which waiting clients are answered, each given with the number of its last call.
-/// Users take turns, then the processes of a user, then the connections of a process. Among equals
-/// comes first the one that has waited longest since its last call.
-fn in_turn(mut waiting: Vec<(Id, u64, Peer)>) -> Vec<(Id, Peer)> {
-    waiting.sort_by_key(|(id, last_call, _)| (*last_call, *id));
-    let by_process = one_of_each(waiting, |peer| (peer.user, peer.pid));
-    let by_user = one_of_each(by_process, |peer| (peer.user, 0));
-    by_user.into_iter().map(|(id, _, peer)| (id, peer)).collect()
+/// A connection, as the order of answers sees it.
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    id: Id,
+    user: u32,
+    pid: u32,
+    arrived: Option<u64>,
+    taken: u64,
 }
 
-/// The first of each group, then the second of each, and so on.
-fn one_of_each(
-    waiting: Vec<(Id, u64, Peer)>,
-    group: impl Fn(&Peer) -> (u32, u32),
-) -> Vec<(Id, u64, Peer)> {
-    let mut counts: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-    let mut placed: Vec<_> = waiting
-        .into_iter()
-        .map(|one| {
-            let count = counts.entry(group(&one.2)).or_default();
-            *count += 1;
-            (*count, one)
-        })
-        .collect();
-    // The sort is stable: within a place the order stays.
-    placed.sort_by_key(|(place, _)| *place);
-    placed.into_iter().map(|(_, one)| one).collect()
+/// Notes that a call of a user was taken. Users whose last calls are the oldest are forgotten.
+fn note_taken(taken: &mut BTreeMap<u32, u64>, user: u32, event: u64) {
+    taken.insert(user, event);
+    if taken.len() > MOST {
+        let oldest = taken.iter().min_by_key(|(_, event)| **event).map(|(user, _)| *user);
+        oldest.map(|user| taken.remove(&user));
+    }
+}
+
+/// The waiting connection that is answered next. Users take turns, then the processes of a user,
+/// then the connections of a process. The turn of a group comes by its last answer, or by the
+/// arrival of its first waiting call if that is later. So no newcomer passes a client that waits.
+fn next_in_turn(open: &[Standing], taken: &BTreeMap<u32, u64>) -> Option<Id> {
+    let users = turns(open, |one| one.user, |one| taken.get(&one.user).copied().unwrap_or(0));
+    let processes = turns(open, |one| (one.user, one.pid), |one| one.taken);
+    let waiting = open.iter().filter(|one| one.arrived.is_some());
+    let first =
+        waiting.min_by_key(|one| (users[&one.user], processes[&(one.user, one.pid)], one.arrived));
+    first.map(|one| one.id)
+}
+
+/// The number of each group's turn.
+fn turns<G: Ord>(
+    open: &[Standing],
+    group: impl Fn(&Standing) -> G,
+    taken: impl Fn(&Standing) -> u64,
+) -> BTreeMap<G, u64> {
+    let mut found: BTreeMap<G, (u64, u64)> = BTreeMap::new();
+    for one in open {
+        let (last, first) = found.entry(group(one)).or_insert((0, u64::MAX));
+        *last = taken(one).max(*last);
+        *first = one.arrived.map_or(*first, |at| at.min(*first));
+    }
+    found.into_iter().map(|(group, (last, first))| (group, last.max(first))).collect()
 }
 
 /// Others may pass through our own folder, which a ledger made private; they read and write nothing
@@ -392,6 +416,25 @@ fn peer_of(stream: &UnixStream) -> io::Result<Peer> {
 }
 
 impl Connection {
+    fn of(stream: UnixStream, peer: Peer) -> Self {
+        Self {
+            stream,
+            peer,
+            input: Vec::new(),
+            output: Vec::new(),
+            watching: None,
+            is_over: false,
+            arrived: None,
+            taken: 0,
+            active: Instant::now(),
+        }
+    }
+
+    fn standing(&self, id: Id) -> Standing {
+        let (user, pid) = (self.peer.user, self.peer.pid);
+        Standing { id, user, pid, arrived: self.arrived, taken: self.taken }
+    }
+
     /// Reads until there is a call.
     fn read(&mut self) {
         let mut piece = [0; PIECE];

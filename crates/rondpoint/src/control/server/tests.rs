@@ -128,16 +128,7 @@ fn strangers_take_no_place_of_root() {
     let add = |server: &mut Server, user| {
         server.make_room(&of(user));
         server.next += 1;
-        let connection = Connection {
-            stream: UnixStream::pair().unwrap().0,
-            peer: of(user),
-            input: Vec::new(),
-            output: Vec::new(),
-            watching: None,
-            is_over: false,
-            last_call: 0,
-            active: Instant::now(),
-        };
+        let connection = Connection::of(UnixStream::pair().unwrap().0, of(user));
         server.connections.insert(Id(server.next), connection);
     };
     for user in std::iter::once(0).chain(1..=4 * MOST as u32) {
@@ -205,7 +196,8 @@ fn a_second_daemon_is_refused_and_a_dead_ones_socket_is_replaced() {
     assert!(error.to_string().contains("expected a socket or nothing"), "{error}");
 }
 
-/// A client that asks without end, over many connections, delays another by one turn.
+/// A client that asks without end, over many connections, is answered once on each of them before
+/// a later connection of its process.
 #[test]
 fn a_client_with_many_calls_lets_others_ask_between_them() {
     const CALLS: usize = 50;
@@ -231,7 +223,9 @@ fn a_client_with_many_calls_lets_others_ask_between_them() {
     }
     let mut late = UnixStream::connect(&path).unwrap();
     late.write_all(&call("a.Late")).unwrap();
-    assert!(answer_some(&mut server).contains(&"a.Late".to_string()));
+    let turns = 1 + of_this_process.len() / MOST_ANSWERED_AT_ONCE;
+    let late = (0..turns).position(|_| answer_some(&mut server).contains(&"a.Late".to_string()));
+    assert!(late.is_some(), "it waits longer");
     while server.has_work() {
         answer_some(&mut server);
     }
@@ -239,22 +233,87 @@ fn a_client_with_many_calls_lets_others_ask_between_them() {
     drop(of_this_process);
 }
 
+/// Takes calls in turn until none waits.
+fn order(mut open: Vec<Standing>) -> Vec<u64> {
+    let mut taken = BTreeMap::new();
+    for one in &open {
+        let of_user: &mut u64 = taken.entry(one.user).or_default();
+        *of_user = one.taken.max(*of_user);
+    }
+    let mut events = 1000;
+    let next = std::iter::from_fn(|| {
+        let id = next_in_turn(&open, &taken)?;
+        events += 1;
+        let one = open.iter_mut().find(|one| one.id == id).unwrap();
+        (one.arrived, one.taken) = (None, events);
+        note_taken(&mut taken, one.user, events);
+        Some(id.0)
+    });
+    next.collect()
+}
+
+fn standing(id: u64, (user, pid): (u32, u32), arrived: u64, taken: u64) -> Standing {
+    Standing { id: Id(id), user, pid, arrived: Some(arrived), taken }
+}
+
 #[test]
 fn users_take_turns_then_processes_then_connections() {
-    let waiting =
-        |id, last_call, user, pid| (Id(id), last_call, Peer { pid, user, groups: Vec::new() });
-    let order =
-        |waiting| -> Vec<u64> { in_turn(waiting).into_iter().map(|(Id(id), _)| id).collect() };
     // A process of root with three connections, another one, and a user.
     let of = vec![
-        waiting(1, 5, 0, 70),
-        waiting(2, 6, 0, 70),
-        waiting(3, 4, 0, 70),
-        waiting(4, 9, 0, 71),
-        waiting(5, 8, 1000, 72),
+        standing(1, (0, 70), 15, 5),
+        standing(2, (0, 70), 16, 6),
+        standing(3, (0, 70), 14, 4),
+        standing(4, (0, 71), 19, 9),
+        standing(5, (1000, 72), 18, 8),
     ];
     assert_eq!(order(of), [3, 5, 4, 1, 2]);
-    assert_eq!(order(vec![waiting(1, 7, 0, 70), waiting(2, 0, 0, 71)]), [2, 1], "a new one");
+}
+
+/// Connections, processes and users that are new would otherwise keep an old one waiting for ever.
+#[test]
+fn no_newcomer_passes_a_client_that_waits_and_none_waits_for_all_older_calls() {
+    let old = standing(1, (1, 70), 50, 49);
+    for newcomer in [(1, 70), (1, 71), (2, 71)] {
+        assert_eq!(order(vec![old, standing(2, newcomer, 51, 0)]), [1, 2], "{newcomer:?}");
+    }
+    // Users 1 to 5 have been waiting on eight connections each when user 6 comes.
+    let many = (1..=5).flat_map(|user| (0..8).map(move |n| (user, u64::from(user) * 8 + n)));
+    let many = many.map(|(user, id)| standing(id, (user, 70), id, 0));
+    let late = standing(99, (6, 70), 99, 0);
+    let place = order(many.chain([late]).collect()).iter().position(|id| *id == 99);
+    assert_eq!(place, Some(5), "after one call of each user");
+}
+
+/// A user whose processes come and go, with a new connection for each call.
+#[test]
+fn a_user_with_ever_new_connections_gets_every_second_answer_and_not_more() {
+    let mut open = vec![standing(1, (1, 70), 1, 0)];
+    let mut taken = BTreeMap::new();
+    let mut of_first = 0;
+    for event in (10..1000).step_by(10) {
+        open.extend((0..4).map(|n| standing(event + n, (2, event as u32), event + n, 0)));
+        let id = next_in_turn(&open, &taken).unwrap();
+        let one = open.iter_mut().find(|one| one.id == id).unwrap();
+        note_taken(&mut taken, one.user, event + 5);
+        if id == Id(1) {
+            (one.taken, one.arrived) = (event + 5, Some(event + 6));
+            of_first += 1;
+        } else {
+            open.retain(|one| one.id != id);
+        }
+    }
+    assert!((49..=50).contains(&of_first), "{of_first} of 99");
+}
+
+#[test]
+fn users_that_were_answered_longest_ago_are_forgotten() {
+    let mut taken = BTreeMap::new();
+    for user in 0..3 * MOST as u32 {
+        note_taken(&mut taken, user, u64::from(user) + 1);
+        note_taken(&mut taken, 0, u64::from(user) + 1);
+    }
+    assert_eq!(taken.len(), MOST);
+    assert!(taken.contains_key(&0) && taken.contains_key(&(3 * MOST as u32 - 1)));
 }
 
 #[test]
