@@ -89,6 +89,10 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    if let Err(error) = session::has_heap() {
+        terminal::fail("daemon", &error);
+        return ExitCode::FAILURE;
+    }
     log::begin(config.log.level);
     match run(config, arguments.config) {
         Ok(()) => ExitCode::SUCCESS,

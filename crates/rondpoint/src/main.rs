@@ -46,13 +46,23 @@ mod whatif;
 
 use std::process::ExitCode;
 
+/// Commands that undo, or ask the daemon. They work with any stack: their caller has no other way.
+const ALWAYS: [&str; 8] =
+    ["restore", "status", "pause", "resume", "leave", "manage", "reload", "explain"];
+
 fn main() -> ExitCode {
     // Before the command line is read, which needs more stack than the least limits allow.
-    match session::has_stack() {
-        Ok(()) => cli::main(),
-        Err(error) => {
-            terminal::say(&format!("rondpoint: {error}\n"));
-            ExitCode::from(session::OWN_FAILURE)
-        }
-    }
+    let done = match session::has_stack() {
+        Ok(()) => return cli::main(),
+        Err(_) if is_always_possible() => session::with_stack(cli::main),
+        Err(error) => Err(error),
+    };
+    done.unwrap_or_else(|error| {
+        terminal::say(&format!("rondpoint: {error:#}\n"));
+        ExitCode::from(session::OWN_FAILURE)
+    })
+}
+
+fn is_always_possible() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| ALWAYS.iter().any(|name| word == *name))
 }

@@ -137,6 +137,7 @@ struct Done {
 }
 
 fn run(arguments: &Arguments) -> Result<Done> {
+    session::has_heap()?;
     let root = Root::live();
     let pids = arguments.pid.find(&root)?;
     let orders = pids.iter().map(|pid| order(&root, arguments, Pid(*pid)));

@@ -26,7 +26,7 @@ use rondpoint_linux::syscall::signal::{self, Signals};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
-pub(crate) use self::memory::has_stack;
+pub(crate) use self::memory::{has_heap, has_stack, with_stack};
 pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
 use crate::live::Watched;
 use crate::live::trees::Trees;

@@ -76,6 +76,8 @@ impl<'a> Bench<'a> {
             let count = topology.cpu_count();
             bail!("this process may use {usable} of {count} CPUs: run it on the whole machine");
         }
+        // One more of them chases pointers meanwhile.
+        stream::has_threads(usable + 1)?;
         let last = machine.caches.iter().filter(|cache| cache.level >= 2);
         let last =
             last.max_by_key(|cache| cache.level).map_or(SOME_CACHE_BYTES, |cache| cache.bytes);

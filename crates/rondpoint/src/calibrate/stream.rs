@@ -1,8 +1,8 @@
 //! Measures the bandwidth from one node's memory. For a given time every thread reads one word of
 //! each line of its own part, as fast as it can.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -50,6 +50,27 @@ pub(super) fn together<T: Send>(
         let threads: Vec<_> = cpus.iter().enumerate().map(start).collect();
         let joined = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
         joined.collect()
+    })
+}
+
+/// Starts as many threads as a measurement needs, and ends them. A measurement cannot end half
+/// begun, because its threads wait for each other.
+///
+/// # Errors
+/// A limit of memory or of threads refuses one.
+pub(super) fn has_threads(count: usize) -> Result<()> {
+    let (keep, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    std::thread::scope(|scope| {
+        let start = |_| {
+            let waiting = || drop(wait.lock().map(|wait| wait.recv()));
+            std::thread::Builder::new().spawn_scoped(scope, waiting).map(drop)
+        };
+        let started = (0..count).try_for_each(start);
+        drop(keep);
+        started.with_context(|| {
+            format!("starting {count} threads (ulimit -v, ulimit -u, the pids of the cgroup)")
+        })
     })
 }
 

@@ -1,6 +1,8 @@
 //! Whether this process may have the memory that managing needs. A manager without memory would end
 //! while its program runs. So it raises its limits, or refuses to begin.
 
+use std::process::ExitCode;
+
 use anyhow::{Context as _, Result, bail};
 use rondpoint_linux::syscall::limits::{Limit, raise};
 
@@ -20,9 +22,22 @@ pub(crate) fn has_stack() -> Result<()> {
 
 /// # Errors
 /// There is too little memory, and there may not be more.
-pub(super) fn has_heap() -> Result<()> {
+pub(crate) fn has_heap() -> Result<()> {
     insist(Limit::AddressSpace, "address space", "ulimit -v", HEAP, LEAST_HEAP)?;
     insist(Limit::Data, "private memory", "ulimit -d", HEAP, LEAST_HEAP)
+}
+
+/// Runs a command that needs more stack than this thread may have, in a thread that has it.
+///
+/// Only for commands without signals and children of their own: both belong to the first thread.
+///
+/// # Errors
+/// There is no memory for such a thread.
+pub(crate) fn with_stack(command: fn() -> ExitCode) -> Result<ExitCode> {
+    let thread = std::thread::Builder::new().stack_size(LEAST_STACK as usize);
+    let thread = thread.spawn(command).context("a thread with more stack")?;
+    // A panic has been told already.
+    Ok(thread.join().unwrap_or(ExitCode::FAILURE))
 }
 
 fn insist(limit: Limit, what: &str, command: &str, wanted: u64, least: u64) -> Result<()> {
