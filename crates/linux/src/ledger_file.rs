@@ -258,8 +258,8 @@ pub struct Left {
 pub struct Legacy {
     /// The ledgers, sorted by name.
     pub left: Vec<Left>,
-    /// Errors about files that have a ledger's name and are no regular file of this user, too
-    /// large, of another format, or of namespaces that may live.
+    /// Errors about ledgers that are not read. They are no regular file of this user, too large, of
+    /// another format, or of namespaces that may live.
     pub unusable: Vec<LinuxError>,
     /// Ledgers of PID namespaces that have ended.
     pub ended: Vec<Ended>,

@@ -107,8 +107,8 @@ fn has_ended(root: &Root, own: &Namespaces, namespace: &str) -> bool {
     })
 }
 
-/// Whether a process, whose link this user may not read, is in the PID namespace of `/proc` only, or
-/// has ended: the kernel refuses its link then, too (`proc_ns_readlink`, fs/proc/namespaces.c).
+/// Whether a process with an unreadable link is in the PID namespace of `/proc` only, or has ended.
+/// The kernel refuses links of ended processes, too (`proc_ns_readlink`, fs/proc/namespaces.c).
 fn is_in_no_other(root: &Root, process: &str) -> bool {
     let status = match root::read_optional(&root.in_proc(process).join("status")) {
         Ok(Some(status)) => status,
