@@ -7,7 +7,7 @@ use std::io;
 use rondpoint_core::Pid;
 
 use crate::LinuxError;
-use crate::parse::status;
+use crate::parse::{stat, status};
 use crate::perf::attr::{
     Attr, SW_DUMMY, SW_PAGE_FAULTS_MIN, TYPE_HARDWARE, TYPE_SOFTWARE, flag, sample_type,
 };
@@ -174,9 +174,35 @@ pub fn may_move_pages_of(pid: Pid) -> io::Result<()> {
     pages::locate(pid.0 as i32, &[page_bytes() as u64]).map(drop)
 }
 
+/// Whether the main thread of a process has ended and others live. The kernel then refuses to tell
+/// or move the process's pages (EINVAL), because the main thread has no memory any more.
+#[must_use]
+pub fn outlives_its_main_thread(root: &Root, pid: Pid) -> bool {
+    let text = root::read_optional(&root.in_proc(pid.to_string()).join("stat"));
+    let stat = text.ok().flatten().and_then(|text| stat::parse(&text).ok());
+    stat.is_some_and(|stat| stat.state == 'Z' && stat.is_alive())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_outlives_its_main_thread_is_no_ended_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        std::fs::create_dir_all(root.in_proc("7")).unwrap();
+        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let fields = own.rsplit_once(") ").unwrap().1;
+        for (state, threads, outlives) in [("Z", "3", true), ("Z", "1", false), ("S", "3", false)] {
+            let mut fields: Vec<&str> = fields.split(' ').collect();
+            // Fields 3 and 20 of proc_pid_stat(5).
+            (fields[0], fields[17]) = (state, threads);
+            std::fs::write(root.in_proc("7/stat"), format!("7 (x) {}", fields.join(" "))).unwrap();
+            assert_eq!(outlives_its_main_thread(&root, Pid(7)), outlives, "{state} {threads}");
+        }
+        assert!(!outlives_its_main_thread(&root, Pid(8)));
+    }
 
     #[test]
     fn probes_of_what_every_linux_has_succeed() {

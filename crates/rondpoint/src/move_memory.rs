@@ -235,7 +235,7 @@ fn order(root: &Root, arguments: &Arguments, pid: Pid) -> Result<Order> {
         bail!("--from {from} --to {to}: no node's memory would go to another");
     }
     let process = session::process_of(root, pid)?;
-    session::may_move_pages_of(pid)?;
+    session::may_move_pages_of(root, pid)?;
     if let Some(allowed) = allowed_nodes(root, pid)?
         && let Some(node) = ways.values().find(|node| !allowed.contains(node))
     {

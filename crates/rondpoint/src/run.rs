@@ -194,7 +194,7 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
     let (number, pid) = (pid, Pid(pid));
     if preparation.header.guard.act {
-        session::may_move_pages_of(pid)?;
+        session::may_manage(&Root::live(), pid)?;
     }
     let machine = preparation.machine.clone();
     let mut session = Session::join(number, machine, &preparation.settings)?;

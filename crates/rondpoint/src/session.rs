@@ -98,10 +98,26 @@ pub(crate) fn claim_of(root: &Root, process: Identity) -> Result<Claim> {
 }
 
 /// # Errors
+/// This user may not move pages of the process, or its main thread has ended: then nobody can.
+pub(crate) fn may_move_pages_of(root: &Root, pid: Pid) -> Result<()> {
+    let found = probe::may_move_pages_of(pid);
+    found.with_context(|| match probe::outlives_its_main_thread(root, pid) {
+        true => format!("process {pid}: its main thread has ended, so its pages cannot be moved"),
+        false => format!("process {pid}: its pages may not be moved by this user"),
+    })
+}
+
+/// Where the main thread of a process has ended, its pages stay and its threads may move.
+///
+/// # Errors
 /// This user may not move pages of the process.
-pub(crate) fn may_move_pages_of(pid: Pid) -> Result<()> {
-    probe::may_move_pages_of(pid)
-        .with_context(|| format!("process {pid}: its pages may not be moved by this user"))
+pub(crate) fn may_manage(root: &Root, pid: Pid) -> Result<()> {
+    let found = may_move_pages_of(root, pid);
+    let errno = found.as_ref().err().and_then(|error| error.downcast_ref::<std::io::Error>());
+    match errno.and_then(std::io::Error::raw_os_error) {
+        Some(EINVAL) if probe::outlives_its_main_thread(root, pid) => Ok(()),
+        _ => found,
+    }
 }
 
 /// The program that is watched.
@@ -167,8 +183,9 @@ fn raise_limit() {
     }
 }
 
-/// There is no such process (include/uapi/asm-generic/errno-base.h).
+// Numbers of include/uapi/asm-generic/errno-base.h: there is no such process; it has no memory.
 const ESRCH: i32 = 3;
+const EINVAL: i32 = 22;
 
 /// Why the end of a process cannot be watched: it has ended, or its kernel or sandbox has no
 /// pidfd_open.

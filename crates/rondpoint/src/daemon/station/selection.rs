@@ -254,7 +254,7 @@ impl Station {
         }
         let claim = session::claim_of(&self.from, process)?;
         if self.parts.config.acts() {
-            session::may_move_pages_of(process.pid)?;
+            session::may_manage(&self.from, process.pid)?;
         }
         let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
         trees.add(process.pid, ledger);
