@@ -15,9 +15,24 @@ pub(crate) fn say(text: &str) {
     let _ = io::stderr().write_all(clean_lines(text).as_bytes());
 }
 
+/// Whether the terminal only prints lines (`TERM=dumb`): it does not move its cursor.
+pub(crate) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|name| name == "dumb")
+}
+
+/// Whether the user asked for no colours (no-color.org).
+pub(crate) fn is_without_colours() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// Whether lines on stderr can be replaced.
+fn replaces_lines() -> bool {
+    io::IsTerminal::is_terminal(&io::stderr()) && !is_dumb()
+}
+
 /// Shows a line that the next one replaces, on a terminal; elsewhere one line after the other.
 pub(crate) fn progress(text: &str) {
-    let line = match io::IsTerminal::is_terminal(&io::stderr()) {
+    let line = match replaces_lines() {
         true => format!("\r{}\x1b[K", clean(text)),
         false => format!("{}\n", clean(text)),
     };
@@ -26,7 +41,7 @@ pub(crate) fn progress(text: &str) {
 
 /// Removes the line of [`progress`] from a terminal.
 pub(crate) fn end_progress() {
-    if io::IsTerminal::is_terminal(&io::stderr()) {
+    if replaces_lines() {
         let _ = io::stderr().write_all(b"\r\x1b[K");
     }
 }

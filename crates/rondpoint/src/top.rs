@@ -94,6 +94,12 @@ fn open(arguments: &Arguments) -> Result<Source> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         bail!("expected a terminal; `rondpoint observe` and `rondpoint explain` print text");
     }
+    if terminal::is_dumb() {
+        bail!(
+            "expected a terminal that moves its cursor, TERM is dumb; `rondpoint observe` and \
+             `rondpoint explain` print text"
+        );
+    }
     let _ = privileges::keep_only(&Needs::to_show());
     if let Some(file) = &arguments.replay {
         let story = story::read(file)?;

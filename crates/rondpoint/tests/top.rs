@@ -145,7 +145,7 @@ impl Drop for Tmux {
 #[test]
 fn keys_go_through_a_recording_and_the_terminal_is_left_right() {
     let Some(tmux) = Tmux::start((80, 24)) else {
-        eprintln!("did not run: no tmux here");
+        println!("not tried: no tmux here");
         return;
     };
     tmux.start_top();
@@ -167,10 +167,49 @@ fn keys_go_through_a_recording_and_the_terminal_is_left_right() {
     tmux.is_left_right("0");
 }
 
+/// The attributes of text on the screen, as SGR sequences: `1` is bold, `38;…` and `48;…` colours.
+fn attributes(screen: &str) -> Vec<String> {
+    let parts = screen.split("\x1b[").skip(1);
+    parts.filter_map(|part| Some(part.split_once('m')?.0.to_string())).collect()
+}
+
+#[test]
+fn who_asks_for_no_colours_gets_none_and_still_bold_text() {
+    let Some(tmux) = Tmux::start((80, 24)) else {
+        println!("not tried: no tmux here");
+        return;
+    };
+    let is_colour = |one: &String| {
+        let codes = one.split(';').filter_map(|code| code.parse::<u32>().ok());
+        codes.into_iter().any(|code| matches!(code, 30..=38 | 40..=48 | 90..=107))
+    };
+    for (setting, has_colours) in [("NO_COLOR=", true), ("NO_COLOR=1", false)] {
+        tmux.type_line(&format!("clear; export {setting}"));
+        tmux.start_top();
+        let screen = String::from_utf8(tmux.run(&["capture-pane", "-p", "-e"]).stdout).unwrap();
+        let found = attributes(&screen);
+        assert_eq!(found.iter().any(is_colour), has_colours, "{setting}: {found:?}");
+        assert!(found.iter().any(|one| one.ends_with('1')), "bold with {setting}: {found:?}");
+        tmux.keys(&["q"]);
+        tmux.is_left_right("0");
+    }
+}
+
+#[test]
+fn a_terminal_that_only_prints_lines_is_refused_and_left_as_it_is() {
+    let Some(tmux) = Tmux::start((100, 24)) else {
+        println!("not tried: no tmux here");
+        return;
+    };
+    tmux.type_line("export TERM=dumb");
+    tmux.start_with(&format!("--replay {}", tmux.recording()), "TERM is dumb");
+    tmux.is_left_right("2");
+}
+
 #[test]
 fn a_signal_ends_it_and_the_terminal_is_left_right() {
     let Some(tmux) = Tmux::start((80, 24)) else {
-        eprintln!("did not run: no tmux here");
+        println!("not tried: no tmux here");
         return;
     };
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -233,7 +272,7 @@ impl Daemon {
 #[test]
 fn a_daemon_is_followed_until_its_end() {
     let Some(tmux) = Tmux::start((100, 30)) else {
-        eprintln!("did not run: no tmux here");
+        println!("not tried: no tmux here");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -260,7 +299,7 @@ fn a_daemon_is_followed_until_its_end() {
 #[test]
 fn it_ends_with_its_terminal() {
     let Some(tmux) = Tmux::start((80, 24)) else {
-        eprintln!("did not run: no tmux here");
+        println!("not tried: no tmux here");
         return;
     };
     tmux.start_top();

@@ -8,17 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use ratatui::style::Color;
+
+use crate::terminal;
 
 /// Whether there is something to put back.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// The terminal, taken.
-pub(super) struct Taken(Terminal<CrosstermBackend<Stdout>>);
+pub(super) struct Taken {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    is_without_colours: bool,
+}
 
 impl Taken {
     /// Takes the terminal. From now on a panic puts it back before it is told.
@@ -36,7 +43,10 @@ impl Taken {
         let opened = execute!(io::stdout(), EnterAlternateScreen)
             .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match opened {
-            Ok(terminal) => Ok(Self(terminal)),
+            Ok(terminal) => {
+                let is_without_colours = terminal::is_without_colours();
+                Ok(Self { terminal, is_without_colours })
+            }
             Err(error) => {
                 put_back();
                 Err(error).context("setting up the terminal")
@@ -49,12 +59,26 @@ impl Taken {
     /// # Errors
     /// The terminal is gone.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> Result<()> {
-        self.0.draw(draw).context("drawing").map(|_| ())
+        let is_without_colours = self.is_without_colours;
+        let draw = |screen: &mut ratatui::Frame<'_>| {
+            draw(screen);
+            if is_without_colours {
+                remove_colours(screen.buffer_mut());
+            }
+        };
+        self.terminal.draw(draw).context("drawing").map(|_| ())
     }
 
     /// Draws everything anew the next time, whatever is on the terminal.
     pub(super) fn forget(&mut self) -> Result<()> {
-        self.0.clear().context("drawing")
+        self.terminal.clear().context("drawing")
+    }
+}
+
+/// Leaves bold, faint and reversed text.
+fn remove_colours(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        cell.set_fg(Color::Reset).set_bg(Color::Reset);
     }
 }
 
