@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use rondpoint_linux::syscall::process::kill;
 
+#[path = "harness/nodes.rs"]
+mod nodes;
+
 const SIGTERM: i32 = 15;
 
 /// Bits of the capabilities that the table names (include/uapi/linux/capability.h).
@@ -56,16 +59,15 @@ fn table() -> BTreeMap<String, u64> {
 
 /// Starts a command with an output that no process reads, so that it waits before its end. The
 /// returned reader lets it end when dropped.
-fn start(arguments: &[&str]) -> (Child, std::io::PipeReader) {
+fn start(mut command: Command) -> (Child, std::io::PipeReader) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     writer.write_all(&[b' '; PIPE_BYTES]).expect("room for so much");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
-    command.args(arguments).stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
     (command.spawn().expect("the program starts"), reader)
 }
 
 /// The status of a command once its filter stands.
-fn filtered_status(child: &mut Child) -> BTreeMap<String, String> {
+fn filtered_status(name: &str, child: &mut Child) -> BTreeMap<String, String> {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let status = status_of(child.id());
@@ -73,7 +75,7 @@ fn filtered_status(child: &mut Child) -> BTreeMap<String, String> {
             return status;
         }
         let ended = child.try_wait().expect("ours");
-        assert!(ended.is_none() && Instant::now() < deadline, "no filter: {ended:?} {status:?}");
+        assert!(ended.is_none() && Instant::now() < deadline, "{name}: no filter: {ended:?}");
         std::thread::yield_now();
     }
 }
@@ -100,11 +102,15 @@ fn each_command_keeps_what_the_table_says() {
     let socket = folder.path().join("control");
     let text = format!("mode = \"act\"\ncontrol.socket = \"{}\"\n", socket.display());
     std::fs::write(&daemon, text).expect("written");
-    // `move` needs a second node: its row is not tried here.
-    let commands: [(&str, Vec<&str>); 11] = [
+    let trace = file("fixtures/traces/carrefour.trace");
+    let calibration = folder.path().join("calibration.toml").display().to_string();
+    // Each with the row that holds for it.
+    let commands: [(&str, Vec<&str>); 16] = [
         ("observe", vec!["observe", "--", "sleep", "600"]),
+        ("observe", vec!["run", "--dry-run", "--", "sleep", "600"]),
         ("record", vec!["record", "-o", second, "--", "sleep", "600"]),
         ("run", vec!["run", "--", "sleep", "600"]),
+        ("run", vec!["calibrate", "-o", &calibration]),
         ("attach", vec!["attach", &pid]),
         ("daemon", vec!["daemon", "--config", &daemon]),
         ("restore", vec!["restore"]),
@@ -113,20 +119,32 @@ fn each_command_keeps_what_the_table_says() {
             "decide",
             vec!["decide", "--machine", &machine, "--model", &model, "--policy", "carrefour"],
         ),
+        ("decide", vec!["whatif", &trace, "--place", "interleave"]),
+        ("decide", vec!["advise", "-w", "1"]),
         ("replay", vec!["replay", record]),
         ("explain", vec!["explain", record]),
         ("report", vec!["report", record, "--json"]),
+        ("move", vec!["move", "--pid", &pid, "--from", "1", "--to", "0", "--dry-run"]),
     ];
     let table = table();
     let own = capabilities(&status_of(std::process::id()), "CapEff");
-    let named: Vec<&str> = commands.iter().map(|(name, _)| *name).chain(["move"]).collect();
+    let named: Vec<&str> = commands.iter().map(|(row, _)| *row).collect();
     assert!(table.keys().all(|row| named.contains(&row.as_str())), "{table:?}");
-    for (name, arguments) in &commands {
-        let (mut child, reader) = start(arguments);
-        let status = filtered_status(&mut child);
+    let nodes = nodes::two_nodes();
+    for (row, arguments) in &commands {
+        let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
+        let mut command = match (&nodes, *row) {
+            (Some(nodes), "move") => nodes::namespace(nodes.path()),
+            (None, "move") => continue,
+            _ => Command::new("env"),
+        };
+        command.arg(rondpoint).args(arguments);
+        let (mut child, reader) = start(command);
+        let name = arguments.join(" ");
+        let status = filtered_status(&name, &mut child);
         assert_eq!(status["NoNewPrivs"], "1", "{name}");
         for set in ["CapEff", "CapPrm"] {
-            assert_eq!(capabilities(&status, set), own & table[*name], "{name}: {set}");
+            assert_eq!(capabilities(&status, set), own & table[*row], "{name}: {set}");
         }
         assert_eq!(capabilities(&status, "CapInh"), 0, "{name}");
         drop(reader);

@@ -14,6 +14,8 @@ mod freezes;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod kills;
+#[path = "../harness/nodes.rs"]
+mod nodes;
 #[path = "../harness/patience.rs"]
 mod patience;
 #[path = "../harness/restore.rs"]
