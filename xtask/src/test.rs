@@ -1,7 +1,9 @@
 //! `./x test`: everything that continuous integration runs, stage by stage, with one closing line.
 //!
 //! A stage that fails does not keep the later ones from running; one that cannot run counts as
-//! failed, so that nothing is skipped silently.
+//! failed. What a test does not try is listed at the end, so nothing is skipped silently.
+
+mod output;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -11,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use self::output::Output;
 use crate::tidy::root;
 use crate::times::Times;
 use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
@@ -39,20 +42,23 @@ impl Arguments {
 }
 
 /// Counts of checks. A test is one check; a stage without tests is one check too.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: u64,
     failed: u64,
+    /// Checks that tests that passed did not make, because this machine lacks something.
+    not_tried: Vec<String>,
 }
 
 impl Tally {
     pub(crate) fn one(passed: bool) -> Self {
-        Self { passed: u64::from(passed), failed: u64::from(!passed) }
+        Self { passed: u64::from(passed), failed: u64::from(!passed), not_tried: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.not_tried.extend(other.not_tried);
     }
 }
 
@@ -131,6 +137,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(text) = &arguments.only {
         println!("only the stages with \"{text}\" in their names, as asked");
     }
+    if !total.not_tried.is_empty() {
+        println!("{} checks not tried here:", total.not_tried.len());
+        total.not_tried.iter().for_each(|line| println!("  {line}"));
+    }
     println!("{} passed, {} failed", total.passed, total.failed);
     times.end(total.failed == 0)?;
     if total.failed > 0 {
@@ -180,61 +190,22 @@ fn workspace_tests() -> Result<Tally> {
     // Shows the progress of the build. The command below counts its errors.
     cargo::build("building the tests", cargo::command().args(&arguments).arg("--no-run"))?;
     let mut command = cargo::command();
-    let mut child =
-        command.args(&arguments).stdout(Stdio::piped()).spawn().context("cargo: cannot run")?;
-    let output = BufReader::new(child.stdout.take().expect("was piped"));
-    let mut tally = Tally::default();
-    for line in output.lines() {
+    let child =
+        command.args(&arguments).args(["--", "--show-output"]).stdout(Stdio::piped()).spawn();
+    let mut child = child.context("cargo: cannot run")?;
+    let lines = BufReader::new(child.stdout.take().expect("was piped")).lines();
+    let mut output = Output::default();
+    for line in lines {
         let line = line.context("cargo test: cannot read its output")?;
-        tally.add(counts(&line).unwrap_or_default());
-        if !is_routine(&line) {
+        if output.take(&line) {
             println!("{line}");
         }
     }
+    let mut tally = output.end();
     let status = child.wait().context("cargo test: cannot wait for it")?;
     if !status.success() && tally.failed == 0 {
         // The code did not compile, or a test program was killed before it printed counts.
         tally.failed = 1;
     }
     Ok(tally)
-}
-
-/// The counts in `test result: ok. 12 passed; 0 failed; …`.
-fn counts(line: &str) -> Option<Tally> {
-    let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
-    let mut parts = rest.split("; ");
-    let mut number = |name: &str| parts.next()?.strip_suffix(name)?.trim_end().parse().ok();
-    Some(Tally { passed: number("passed")?, failed: number("failed")? })
-}
-
-/// Whether a line of `cargo test` is the same for every test that passes.
-fn is_routine(line: &str) -> bool {
-    line.trim().is_empty()
-        || (line.starts_with("test ") && line.ends_with(" ... ok"))
-        || line.starts_with("running ")
-        || line.starts_with("test result: ok. ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_counted_from_cargos_summary() {
-        let line = "test result: ok. 20 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.04s";
-        assert_eq!(counts(line), Some(Tally { passed: 20, failed: 0 }));
-        let line =
-            "test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 20 filtered out";
-        assert_eq!(counts(line), Some(Tally { passed: 10, failed: 2 }));
-        assert_eq!(counts("test a::b ... ok"), None);
-        assert_eq!(counts("test result: ok. many passed"), None);
-    }
-
-    #[test]
-    fn only_failures_are_worth_a_line() {
-        assert!(is_routine("test a::b ... ok"));
-        assert!(is_routine("running 3 tests"));
-        assert!(!is_routine("test a::b ... FAILED"));
-        assert!(!is_routine("assertion `left == right` failed"));
-    }
 }

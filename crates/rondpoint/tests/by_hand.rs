@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
 /// no such file.
 fn policy(arguments: &[&str]) -> Option<String> {
     if !std::path::Path::new("/proc/self/numa_maps").exists() {
-        println!("this kernel knows no memory policies: nothing to see here");
+        println!("not tried: this kernel has no memory policies");
         return None;
     }
     let found = run(arguments, &["cat", "/proc/self/numa_maps"]);

@@ -216,7 +216,10 @@ mod tests {
         let cpus: Vec<usize> =
             rondpoint_linux::syscall::affinity::get(0).expect("allowed").iter().collect();
         // On one CPU the other side runs only after a time slice: nothing to measure.
-        let &[first, second, ..] = cpus.as_slice() else { return };
+        let &[first, second, ..] = cpus.as_slice() else {
+            println!("not tried: this machine has one CPU");
+            return;
+        };
         let pair = Pair { cpus: [first, second], private: [&[], &[]] };
         let time = Duration::from_millis(20);
         // The host decides how long it takes, and may have other work. One hand-off of many takes

@@ -315,7 +315,7 @@ impl Daemon {
         if sensor()["rung"] != "statistics" {
             return true;
         }
-        println!("masks not tried: this user may not count or sample here");
+        println!("not tried further: this user may not count or sample here");
         let told = self.ask(&["status"]).output;
         assert!(told.contains("changes nothing, for it senses by kernel statistics"), "{told}");
         assert!(told.contains("note: the kernel refuses performance events"), "{told}");
