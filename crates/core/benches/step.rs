@@ -296,7 +296,7 @@ fn price(criterion: &mut Criterion) {
         let moves = proposals.iter().any(|one| matches!(one.action, Action::MovePages { .. }));
         assert!(moves, "there is something to price");
         let mut arbiter = Arbiter::new(&topology);
-        arbiter.observe(&model);
+        arbiter.observe(&model, &topology);
         let name = format!("{} nodes, {} threads, {pages} pages", size.nodes, size.threads);
         group.bench_function(BenchmarkId::new("facts", &name), |bencher| {
             bencher.iter_with_large_drop(|| Facts::of(&model, &topology));

@@ -4,25 +4,28 @@
 //! The value of a candidate is: lower bound of its gain × belief × expected length of the phase −
 //! cost. The arbiter takes the candidate with the largest value and prices the others on top of it.
 //! It repeats this until no candidate has a positive value. A candidate is priced again only when
-//! it could be the next best. A process in which small gains did not come true waits before the
-//! next one (`small`).
+//! it could be the next best. A process in which a promise came to nothing waits before the next one
+//! that is no larger (`promises`).
 
-mod small;
+mod promises;
+mod stays;
 
-use self::small::SmallGains;
+use self::promises::VainPromises;
+use self::stays::Stays;
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
 use crate::limits::{MIN_TRIAL_WINDOWS, TRIAL_WINDOW};
 use crate::model::{App, Model};
 use crate::plan::{
-    Action, Kind, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused, StepResult,
+    Action, Kind, Mechanism, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused,
+    StepResult,
 };
 use crate::topology::Topology;
 use crate::trial::{Judged, LEAST_NOISE, Measure};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::{Needed, Worth};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Bounds of the expected length of a phase (our choice). A phase is expected to last as long again
@@ -52,7 +55,8 @@ pub struct Arbiter {
     moving: MoveCosts,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
-    small: SmallGains,
+    promises: VainPromises,
+    stays: Stays,
 }
 
 /// Reasons for which a candidate must win more than its cost.
@@ -95,18 +99,20 @@ impl Arbiter {
             belief: Belief::default(),
             moving: MoveCosts::of(topology),
             phases: BTreeMap::new(),
-            small: SmallGains::default(),
+            promises: VainPromises::default(),
+            stays: Stays::default(),
         }
     }
 
     /// Updates the phase of each process from an interval.
-    pub fn observe(&mut self, model: &Model) {
+    pub fn observe(&mut self, model: &Model, topology: &Topology) {
+        self.stays.observe(model, topology);
         self.belief.forget_gone(model);
-        self.small.forget_gone(model);
+        self.promises.forget_gone(model);
         self.phases.retain(|pid, _| model.app(*pid).is_some());
         for app in &model.apps {
             let measure = Measure::of(model, app);
-            self.small.take_in(app.pid, &measure, model.at);
+            self.promises.take_in(app.pid, &measure, model.at);
             let phase = self.phases.entry(app.pid).or_insert((app.started, measure));
             if !measure.is_phase_of(&phase.1) {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
@@ -119,7 +125,7 @@ impl Arbiter {
         for one in judged {
             self.belief.learn(one, now);
             let phase = self.phases.get(&one.pid).map(|(_, phase)| *phase);
-            self.small.learn(one, phase.unwrap_or_default(), now);
+            self.promises.learn(one, phase.unwrap_or_default(), now);
         }
     }
 
@@ -171,9 +177,8 @@ impl Arbiter {
             let price = self.price(seen, &placement, &candidate, &bill, &rules);
             Offer { candidate, bill, price, round: 0 }
         };
-        let (mut offers, small) =
-            self.without_small(permitted.into_iter().map(offer), seen.model.at);
-        chosen.refused.extend(small);
+        let (mut offers, vain) = self.without_vain(permitted.into_iter().map(offer), seen.model.at);
+        chosen.refused.extend(vain);
         // In one step, one policy changes a process, by all its mechanisms with a positive value.
         let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;
@@ -212,17 +217,16 @@ impl Arbiter {
         chosen
     }
 
-    /// Separates offers of small gains whose processes wait after such gains did not come true.
-    fn without_small(
+    /// Separates offers that wait because a promise of their size came to nothing.
+    fn without_vain(
         &self,
         offers: impl Iterator<Item = Offer>,
         now: Nanos,
     ) -> (Vec<Offer>, Vec<Refused>) {
         let (mut open, mut waiting) = (Vec::new(), Vec::new());
         for offer in offers {
-            let is_small = offer.price.is_some_and(|price| price.change < LEAST_NOISE);
-            let wait = offer.candidate.claims.iter().filter_map(|pid| self.small.left(*pid, now));
-            match wait.max().filter(|_| is_small) {
+            let left = |pid| self.promises.left(pid, offer.price?.change, now);
+            match offer.candidate.claims.iter().filter_map(|pid| left(*pid)).max() {
                 Some(left) => waiting.extend(refused(offer.candidate, Refusal::InVain { left })),
                 None => open.push(offer),
             }
@@ -252,8 +256,8 @@ impl Arbiter {
         let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
         let asked = candidate.claims.iter().filter(|pid| (rules.asked)(**pid));
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
-        let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, now)).min();
-        let horizon_s = lasts.unwrap_or(HORIZON.0).seconds();
+        let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, &candidate.kinds, now));
+        let horizon_s = lasts.min().unwrap_or(HORIZON.0).seconds();
         let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
         let changes = quote.changes.iter().map(|change| change.speed.likely.abs());
         let change = changes.fold(0.0, f64::max);
@@ -295,10 +299,14 @@ impl Arbiter {
         }
     }
 
-    /// Expected length of the present phase of a process.
-    fn horizon(&self, pid: Pid, now: Nanos) -> Nanos {
+    /// Time for which a gain by these kinds of actions is expected to last: the rest of the
+    /// process's present phase. Pages at the node that accesses them gain until its threads leave.
+    fn horizon(&self, pid: Pid, kinds: &BTreeSet<Kind>, now: Nanos) -> Nanos {
         let lasted = self.phases.get(&pid).map_or(Nanos(0), |(began, _)| now.since(*began));
-        lasted.clamp(HORIZON.0, HORIZON.1)
+        let phase = lasted.clamp(HORIZON.0, HORIZON.1);
+        let depends = kinds.contains(&Kind::Pages(Mechanism::CoLocation));
+        let stay = depends.then(|| self.stays.of(pid)).flatten();
+        stay.map_or(phase, |stay| stay.min(phase))
     }
 }
 
@@ -363,7 +371,7 @@ fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Mechanism, PageCounts, Reason};
+    use crate::plan::{PageCounts, Reason};
     use crate::topology::synthetic;
 
     #[test]

@@ -15,7 +15,7 @@ use alloc::collections::BTreeMap;
 const HALF_LIFE: Nanos = Nanos::from_secs(60);
 /// Prior experience: a predicted gain of this size that came true (our choice). One trial without
 /// gain, of a predicted tenth, then halves the belief.
-const PRIOR: f64 = 0.1;
+pub(crate) const PRIOR: f64 = 0.1;
 /// Upper limit of belief, for gains above the prediction (our choice).
 const MOST: f64 = 1.25;
 
@@ -64,7 +64,7 @@ fn realised(measured: Change, expected: f64, error: f64) -> f64 {
 impl Belief {
     /// Learns from a trial that ended. A trial without a prediction or a comparison is left out.
     pub fn learn(&mut self, judged: &Judged, now: Nanos) {
-        let compared = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange);
+        let compared = judged.won().filter(|_| judged.verdict != Verdict::PhaseChange);
         let Some((predicted, speed)) = judged.predicted.zip(compared) else { return };
         let predicted = predicted.max(0.0);
         for kind in &judged.kinds {

@@ -65,6 +65,18 @@ impl Judged {
     pub fn speed(&self) -> Option<Change> {
         self.comparison.speed()
     }
+
+    /// Best estimate of the change of speed. Moves of pages leave the program's misses as they are,
+    /// so there the change of the latency tells it too, and often with less noise.
+    #[must_use]
+    pub fn won(&self) -> Option<Change> {
+        let moved_pages = self.kinds.iter().all(|kind| kind.moves_pages());
+        let by_latency = self.comparison.by_latency.filter(|_| moved_pages);
+        match (self.speed(), by_latency) {
+            (Some(speed), Some(by_latency)) => Some(speed.with(by_latency)),
+            (one, other) => one.or(other),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -100,7 +100,7 @@ fn choose_of(
 
 fn arbiter(model: &Model) -> Arbiter {
     let mut arbiter = Arbiter::new(&machine());
-    arbiter.observe(model);
+    arbiter.observe(model, &machine());
     arbiter
 }
 

@@ -38,6 +38,8 @@ pub struct Thread {
     pub app: usize,
     /// The CPU that it ran on last.
     pub cpu: usize,
+    /// The CPU that it had run on last when the interval began; `None` if it was not seen then.
+    pub cpu_before: Option<usize>,
     /// CPUs that it may use, by its mask before Rondpoint narrowed it.
     pub allowed: CpuSet,
     /// Whether Rondpoint narrowed its mask.
@@ -101,6 +103,7 @@ impl Thread {
             tid,
             app,
             cpu,
+            cpu_before: None,
             allowed,
             is_narrowed: false,
             exempt: None,

@@ -234,6 +234,7 @@ fn add_process(
         let before = find_thread(earlier, later.tid);
         let mut thread = Thread::new(later.tid, index, later.cpu, later.allowed.clone());
         thread.exempt = later.exempt;
+        thread.cpu_before = before.map(|before| before.cpu);
         let cpu_time = since(before, later, elapsed, |one| Some(one.cpu_time)).unwrap_or(Nanos(0));
         thread.cpu_share = (cpu_time.seconds() / elapsed.seconds()).min(1.0);
         cpu_share += thread.cpu_share;

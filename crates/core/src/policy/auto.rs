@@ -282,7 +282,7 @@ impl Auto {
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
         self.rename(model, topology);
         self.rates.forget_gone(model);
-        self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model);
+        self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model, topology);
     }
 }
 

@@ -158,6 +158,9 @@ pub struct Comparison {
     pub unstalled: Option<Change>,
     /// Local access ratio.
     pub local: Option<Change>,
+    /// Change of speed that follows from that of the latency; `None` if nothing tells how much of
+    /// its time the program waits for memory.
+    pub by_latency: Option<Change>,
     /// The mean change that gave the verdict; `None` if nothing could be measured.
     pub combined: Option<Change>,
     /// Relative change of busy threads and CPU use, the larger; for a phase change.
@@ -191,6 +194,9 @@ impl Comparison {
             latency,
             unstalled,
             local,
+            by_latency: mean_of(before, |m| m.unstalled_share)
+                .zip(latency)
+                .map(|(unstalled, latency)| speed_by_latency(1.0 - unstalled, latency)),
             combined: progress.or_else(|| mean(&parts)).or(local),
             phase: [relative(|m| Some(m.threads)), relative(|m| Some(m.cpu_percent))]
                 .into_iter()
@@ -217,10 +223,11 @@ impl Comparison {
             return Verdict::PhaseChange;
         }
         let Some(combined) = self.combined else { return Verdict::Unclear };
-        if combined.change < -combined.noise || self.all_threads_slower() {
+        let memory = [self.latency, self.unstalled];
+        let gains = |part: Option<Change>| part.is_some_and(|part| part.change > part.noise);
+        if combined.change < -combined.noise || self.is_slower(memory.into_iter().any(gains)) {
             return Verdict::Worse;
         }
-        let memory = [self.latency, self.unstalled];
         let confirms = match self.progress {
             Some(_) => [self.progress, None],
             None if memory.iter().any(Option::is_some) => memory,
@@ -236,14 +243,17 @@ impl Comparison {
         }
     }
 
-    /// Less spinning at barriers lowers the sum of instructions, but not those of the slowest
-    /// thread, for which the others wait. If both fall, the program is slower, whatever latency and
-    /// stalls show. A program's own count of work overrides this.
-    fn all_threads_slower(&self) -> bool {
+    /// Whether the program is slower, whatever the mean of the measures shows. Less spinning at
+    /// barriers lowers the sum of instructions, but not those of the slowest thread, for which the
+    /// others wait. If both fall, the program is slower. If the slowest thread falls alone, the
+    /// others may only spin more, unless memory serves them better. A program's own count of work
+    /// overrides this.
+    fn is_slower(&self, gained_by_memory: bool) -> bool {
         let fell = |part: Option<Change>| {
             part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
         };
-        self.progress.is_none() && fell(self.instructions) && fell(self.slowest)
+        let others_gained = gained_by_memory && !fell(self.instructions);
+        self.progress.is_none() && fell(self.slowest) && !others_gained
     }
 
     /// The local access ratio, if no other measure is known.
@@ -251,6 +261,19 @@ impl Comparison {
         let others = [self.progress, self.instructions, self.slowest, self.latency, self.unstalled];
         self.local.filter(|_| others.iter().all(Option::is_none))
     }
+}
+
+/// Mean of a value over the windows in which it is known.
+fn mean_of(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Option<f64> {
+    let known: Vec<f64> = windows.iter().filter_map(value).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
+/// Change of speed of a program that waits for memory for a share of its time, if each wait is
+/// shorter by this change.
+fn speed_by_latency(waits: f64, latency: Change) -> Change {
+    let time = (1.0 - waits * latency.change).max(f64::MIN_POSITIVE);
+    Change { change: 1.0 / time - 1.0, noise: waits * latency.noise / (time * time) }
 }
 
 /// The mean of the measures of one process. Their noises are averaged too, because the measures are
@@ -321,6 +344,26 @@ mod tests {
     fn all_threads_slower_is_worse_whatever_the_latency_says() {
         let before = "100 20 500 0.9 - / 101 20 501 0.9 - / 99 20 499 0.9 -";
         check(before, "70 14 300 0.5 - / 71 14 301 0.5 - / 69 14 299 0.5 -", Verdict::Worse);
+    }
+
+    #[test]
+    fn a_slower_slowest_thread_is_worse_unless_memory_serves_the_others_better() {
+        let before = "100 20 500 0.9 - / 101 20 501 0.9 - / 99 20 499 0.9 -";
+        check(before, "145 17 520 0.9 - / 146 17 521 0.9 - / 144 17 519 0.9 -", Verdict::Worse);
+        check(before, "145 17 300 0.5 - / 146 17 301 0.5 - / 144 17 299 0.5 -", Verdict::Unclear);
+        check(before, "145 20 520 0.9 - / 146 20 521 0.9 - / 144 20 519 0.9 -", Verdict::Unclear);
+    }
+
+    #[test]
+    fn the_latency_tells_the_speed_of_a_program_that_waits_for_memory() {
+        let of = |before: &str, after: &str| {
+            Comparison::between(&windows(before), &windows(after)).by_latency
+        };
+        let before = "100 20 500 0.8 - / 101 20 500 0.8 - / 99 20 500 0.8 -";
+        let change = of(before, "- - 250 - - / - - 250 - - / - - 250 - -").expect("known");
+        assert!((change.change - (1.0 / 0.6 - 1.0)).abs() < 1e-9, "0.4 of its time is saved");
+        let without = before.replace("0.8", "-");
+        assert_eq!(of(&without, "- - 250 - - / - - 250 - - / - - 250 - -"), None);
     }
 
     #[test]

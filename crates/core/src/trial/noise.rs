@@ -20,6 +20,19 @@ pub struct Change {
     pub noise: f64,
 }
 
+impl Change {
+    /// The mean of two measurements of one change, each weighted by its precision.
+    pub(crate) fn with(self, other: Self) -> Self {
+        let (own, its) = (self.noise * self.noise, other.noise * other.noise);
+        let sum = own + its;
+        if sum <= 0.0 {
+            return Self { change: 0.5 * (self.change + other.change), noise: 0.0 };
+        }
+        let change = (self.change * its + other.change * own) / sum;
+        Self { change, noise: libm::sqrt(own * its / sum) }
+    }
+}
+
 /// Windows in which a value is known.
 struct Group {
     count: usize,
@@ -77,6 +90,16 @@ mod tests {
     use super::*;
     use crate::random::Random;
     use alloc::vec::Vec;
+
+    #[test]
+    fn of_two_measurements_the_one_with_less_noise_counts_more() {
+        let of = |change, noise| Change { change, noise };
+        let both = of(0.10, 0.10).with(of(0.00, 0.01));
+        assert!(both.change < 0.002 && both.noise < 0.01, "{both:?}");
+        let alike = of(0.10, 0.02).with(of(0.00, 0.02));
+        assert!((alike.change - 0.05).abs() < 1e-9 && alike.noise < 0.02, "{alike:?}");
+        assert_eq!(of(0.10, 0.0).with(of(0.20, 0.0)).noise, 0.0);
+    }
 
     /// Windows around a mean, each off by nearly a normal deviate of this share.
     fn windows(random: &mut Random, count: usize, mean: f64, share: f64) -> Vec<Option<f64>> {

@@ -347,6 +347,7 @@ fn judged() -> Vec<Judged> {
         latency: change(f64::INFINITY),
         unstalled: change(f64::NEG_INFINITY),
         local: change(-0.0),
+        by_latency: None, // not recorded
         combined: change(5e-324),
         phase: 0.125,
         misses: f64::MAX,
@@ -358,6 +359,7 @@ fn judged() -> Vec<Judged> {
         latency: None,
         unstalled: None,
         local: None,
+        by_latency: None,
         combined: None,
         phase: 0.0,
         misses: 0.0,

@@ -124,6 +124,8 @@ impl Gates {
                 let cpu_percent = app.cpu_percent;
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
             }
+        } else if let Some(price) = lost.filter(|price| price.likely <= WORTH_MOVING) {
+            return Err(SamplingCause::LittleLost { price, above: WORTH_MOVING });
         } else if !exceeds(per_us, above, preset.traffic.inclusive) {
             let price = lost.ok_or(SamplingCause::LittleTraffic { per_us, above })?;
             if price.least <= WORTH_MOVING {

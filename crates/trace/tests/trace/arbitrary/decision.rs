@@ -74,6 +74,7 @@ fn judged() -> impl Strategy<Value = Judged> {
         latency: changes.3,
         unstalled: changes.4,
         local: changes.5,
+        by_latency: None, // not recorded
         combined: changes.6,
         phase,
         misses,
