@@ -4,8 +4,8 @@
 //! The value of a candidate is: lower bound of its gain × belief × expected length of the phase −
 //! cost. The arbiter takes the candidate with the largest value and prices the others on top of it.
 //! It repeats this until no candidate has a positive value. A candidate is priced again only when
-//! it could be the next best. A process in which a promise came to nothing waits before the next one
-//! that is no larger (`promises`).
+//! it could be the next best. After a promise that came to nothing, a process waits before the next
+//! one that is no larger (`promises`).
 
 mod promises;
 mod stays;

@@ -8,8 +8,9 @@
 //! came of a promise of a tenth or more changes the belief instead.
 
 use super::TRIAL;
+use crate::belief::PRIOR;
 use crate::model::Model;
-use crate::trial::{Judged, LEAST_NOISE, Measure, Wait};
+use crate::trial::{Change, Judged, LEAST_NOISE, Measure, Wait};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
@@ -27,12 +28,24 @@ struct Vain {
     promise: f64,
 }
 
+/// The predicted gain of a trial, if it came to nothing: the trial found none, and does not leave
+/// it possible either. A gain within the noise counts as none. Larger predictions than [`PRIOR`]
+/// are left to the belief, which learns from them at once.
+fn vain_promise(judged: &Judged) -> Option<f64> {
+    let won = judged.won().unwrap_or(Change { change: 0.0, noise: LEAST_NOISE });
+    let is_vain = |predicted: &f64| {
+        let is_possible = *predicted > won.noise && *predicted <= won.change + won.noise;
+        judged.is_in_vain() && won.change <= won.noise && *predicted < PRIOR && !is_possible
+    };
+    judged.predicted.filter(is_vain)
+}
+
 impl VainPromises {
     /// Learns from a trial that ended now. `phase` = what the process does in its present phase.
     pub(super) fn learn(&mut self, judged: &Judged, phase: Measure, now: Nanos) {
         if judged.gained() {
             self.of.remove(&judged.pid);
-        } else if let Some(promise) = judged.vain_promise() {
+        } else if let Some(promise) = vain_promise(judged) {
             let before = self.of.get(&judged.pid);
             let wait = Wait::after(before.map(|vain| &vain.wait), TRIAL, phase, now);
             let promise = before.map_or(LEAST_NOISE, |vain| vain.promise).max(promise);
@@ -61,7 +74,7 @@ mod tests {
     use super::*;
     use crate::limits::MIN_TRIAL_WINDOWS;
     use crate::plan::{Kind, Mechanism};
-    use crate::trial::{Change, Comparison, Verdict};
+    use crate::trial::{Comparison, Verdict};
     use alloc::vec;
     use alloc::vec::Vec;
 

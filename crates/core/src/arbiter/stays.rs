@@ -63,9 +63,9 @@ mod tests {
     use crate::units::Tid;
     use alloc::format;
 
-    /// Seconds that threads stay after intervals of 0.1 s, on two nodes of two CPUs. A letter for
-    /// each thread and interval: `s` = it stays, `m` = it moves to the other node, `n` = the same,
-    /// but Rondpoint narrowed its mask, `i` = it moves and is idle.
+    /// Seconds that threads stay after intervals of 0.1 s, on two nodes of two CPUs. There is a
+    /// letter for each thread and interval. `s` = it stays, `m` = it moves to the other node. `n` =
+    /// it moves and Rondpoint narrowed its mask, `i` = it moves and is idle.
     fn stays(intervals: &str) -> Option<f64> {
         let topology = synthetic::parse("node:2 core:2").expect("a machine");
         let mut stays = Stays::default();

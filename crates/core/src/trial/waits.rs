@@ -11,9 +11,7 @@
 //! between, waits by the same rule for every process. The guard protects the harmed process for
 //! longer.
 
-use super::noise::LEAST_NOISE;
 use super::{Change, Judged, Measure, Verdict};
-use crate::belief::PRIOR;
 use crate::limits::MIN_TRIAL_WINDOWS;
 use crate::plan::Kind;
 use crate::units::Nanos;
@@ -93,19 +91,6 @@ impl Judged {
     pub(crate) fn is_in_vain(&self) -> bool {
         let gains = |change: Change| change.change > change.noise;
         self.verdict == Verdict::Unclear && !self.comparison.combined.is_some_and(gains)
-    }
-
-    /// The predicted gain, if it came to nothing: none was found, and the prediction is either too
-    /// large for what was measured, or too small for the trial to tell from noise. Larger
-    /// predictions than [`PRIOR`] are left to the belief, which learns from them at once.
-    pub(crate) fn vain_promise(&self) -> Option<f64> {
-        let nothing = Change { change: 0.0, noise: LEAST_NOISE };
-        let won = self.won().unwrap_or(nothing);
-        let is_vain = |predicted: &f64| {
-            let is_plausible = *predicted > won.noise && *predicted <= won.change + won.noise;
-            self.is_in_vain() && won.change <= won.noise && *predicted < PRIOR && !is_plausible
-        };
-        self.predicted.filter(is_vain)
     }
 }
 
