@@ -255,7 +255,7 @@ mod tests {
             inverses.iter().filter_map(|inverse| inverse.action.clone()).collect();
         let expected = [
             "move 1 page of 1 (interleaving): 1 × 3→0",
-            "move 4096 B of 1: 1→0 0→1 5→2",
+            "move 4.0 KiB of 1: 1→0 0→1 5→2",
             "unreplicate 1 page of 1",
         ];
         assert_eq!(text(&actions), expected);
@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn memory_that_comes_to_other_memory_of_the_process_is_not_sent_back_with_it() {
-        // Resident on each node in KiB, the moves, and whether there is a way back.
+        // Checks the moves that undo `nodes`, for a process with `resident` KiB on each node. Some
+        // moves have no way back.
         let check = |resident: &[u64], nodes: &[(usize, usize)], expected: &[&str]| {
             let mut model = Model::empty(resident.len());
             let mut app = App::new(Pid(1), 0..0);
@@ -303,17 +304,17 @@ mod tests {
             ledger.enter(&plan(1, vec![action]), &model);
             assert_eq!(text(&ledger.undo(Pid(1), &[1])), expected, "{resident:?} {nodes:?}");
         };
-        check(&[4, 0, 8], &[(0, 1)], &["move 4096 B of 1: 1→0"]);
+        check(&[4, 0, 8], &[(0, 1)], &["move 4.0 KiB of 1: 1→0"]);
         check(&[4, 8, 0], &[(0, 1)], &[]);
-        check(&[4, 8, 0], &[(0, 1), (1, 0)], &["move 4096 B of 1: 1→0 0→1"]);
-        check(&[4, 8, 0], &[(0, 1), (1, 2)], &["move 4096 B of 1: 1→0 2→1"]);
+        check(&[4, 8, 0], &[(0, 1), (1, 0)], &["move 4.0 KiB of 1: 1→0 0→1"]);
+        check(&[4, 8, 0], &[(0, 1), (1, 2)], &["move 4.0 KiB of 1: 1→0 2→1"]);
         check(&[4, 8, 4], &[(0, 1), (1, 2)], &[]);
         check(&[4, 8, 0], &[(0, 2), (1, 2)], &[]);
     }
 
     #[test]
     fn threads_are_not_sent_back_without_the_memory_that_followed_them() {
-        // Resident on each node in KiB, and how many steps go back.
+        // Checks how many steps are undone, for a process with `resident` KiB on each node.
         let check = |resident: [u64; 2], result: StepResult, expected: usize| {
             let mut model = Model::empty(2);
             let mut app = App::new(Pid(1), 0..1);

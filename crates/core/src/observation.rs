@@ -15,6 +15,7 @@ use crate::index_set::{CpuSet, NodeSet};
 use crate::matrix::Matrix;
 use crate::units::{Bytes, Nanos, Pid, Tid};
 use alloc::vec::Vec;
+use core::fmt;
 
 /// One observation of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -132,6 +133,20 @@ pub enum Exemption {
     OptedOut,
     /// Several trials made it slower.
     GivenUp,
+}
+
+impl fmt::Display for Exemption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KernelThread => "it is a kernel thread",
+            Self::RealTime => "it is a real-time task",
+            Self::OwnAffinity => "it has chosen its CPUs itself",
+            Self::OwnMemoryPolicy => "it has a memory policy of its own",
+            Self::OtherManager => "it is in a cpuset of another manager",
+            Self::OptedOut => "the user said so",
+            Self::GivenUp => "earlier trials made it slower again and again",
+        })
+    }
 }
 
 /// A page with copies on several nodes.

@@ -34,6 +34,11 @@ pub struct Nanos(pub u64);
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Bytes(pub u64);
 
+/// A relative change as text, always with its sign: 0.31 is `+31 %`, -0.042 is `-4.2 %`. A change
+/// that rounds to zero is `0.0 %`. A precision (`{:.1}`) fixes the number of digits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SignedPercent(pub f64);
+
 impl Nanos {
     /// Milliseconds.
     #[must_use]
@@ -128,21 +133,86 @@ impl fmt::Display for Tid {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            ns if ns < 10_000 => write!(f, "{ns} ns"),
-            ns if ns < 10_000_000 => write!(f, "{:.1} µs", ns as f64 / 1e3),
-            ns if ns < 10_000_000_000 => write!(f, "{:.1} ms", ns as f64 / 1e6),
+            ns if ns < 1_000 => write!(f, "{ns} ns"),
+            ns if ns < 999_950 => write!(f, "{:.1} µs", ns as f64 / 1e3),
+            ns if ns < 999_950_000 => write!(f, "{:.1} ms", ns as f64 / 1e6),
             ns => write!(f, "{:.1} s", ns as f64 / 1e9),
+        }
+    }
+}
+
+impl fmt::Display for SignedPercent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.0;
+        let digits = f.precision().unwrap_or(usize::from(percent.abs() < 9.95));
+        let smallest = libm::pow(10.0, -(digits as f64));
+        match percent.abs() < 0.5 * smallest {
+            true => write!(f, "{:.digits$} %", 0.0),
+            false => write!(f, "{percent:+.digits$} %"),
         }
     }
 }
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as f64;
+        let kib = f64::from(1 << 10);
         match self.0 {
-            bytes if bytes < 10 << 10 => write!(f, "{bytes} B"),
-            bytes if bytes < 10 << 20 => write!(f, "{:.1} KiB", bytes as f64 / 1024.0),
-            bytes if bytes < 10 << 30 => write!(f, "{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-            bytes => write!(f, "{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
+            small if small < 1 << 10 => write!(f, "{small} B"),
+            _ if bytes < 1023.95 * kib => write!(f, "{:.1} KiB", bytes / kib),
+            _ if bytes < 1023.95 * kib * kib => write!(f, "{:.1} MiB", bytes / (kib * kib)),
+            _ => write!(f, "{:.1} GiB", bytes / (kib * kib * kib)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_time_has_the_unit_that_keeps_its_number_below_a_thousand() {
+        for (ns, expected) in [
+            (999, "999 ns"),
+            (1_000, "1.0 µs"),
+            (999_949, "999.9 µs"),
+            (999_999, "1.0 ms"),
+            (999_960_000, "1.0 s"),
+            (4_600_000_000, "4.6 s"),
+        ] {
+            assert_eq!(Nanos(ns).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn an_amount_has_the_unit_that_keeps_its_number_below_1024() {
+        let mib = 1 << 20;
+        for (bytes, expected) in [
+            (1023, "1023 B"),
+            (4096, "4.0 KiB"),
+            (1023 << 10, "1023.0 KiB"),
+            (mib - 1, "1.0 MiB"),
+            (6076 << 10, "5.9 MiB"),
+            (1 << 30, "1.0 GiB"),
+        ] {
+            assert_eq!(Bytes(bytes).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn a_change_has_its_sign_unless_it_rounds_to_zero() {
+        for (change, expected) in [
+            (0.3149, "+31 %"),
+            (-0.0421, "-4.2 %"),
+            (-0.0004, "0.0 %"),
+            (0.0004, "0.0 %"),
+            (-0.0006, "-0.1 %"),
+            (-0.0, "0.0 %"),
+        ] {
+            assert_eq!(SignedPercent(change).to_string(), expected);
+        }
+        assert_eq!(alloc::format!("{:.1}", SignedPercent(0.231)), "+23.1 %");
+        assert_eq!(alloc::format!("{:.0}", SignedPercent(-0.004)), "0 %");
     }
 }

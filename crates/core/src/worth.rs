@@ -68,16 +68,21 @@ impl Worth {
 
 impl fmt::Display for Worth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "would win {:.1} % of a CPU, at least {:.1} %, of which {:.0} % is believed, for {:.0} s; \
-             moving costs {:.3} s",
-            100.0 * self.won,
-            100.0 * self.least,
-            100.0 * self.belief,
-            self.horizon_s,
-            self.cost_s
-        )?;
+        let (won, least) = (100.0 * self.won, 100.0 * self.least);
+        match (won > 0.0, least > 0.0) {
+            (true, true) => write!(
+                f,
+                "would win {won:.1} % of a CPU, at least {least:.1} %, of which {:.0} % is believed",
+                100.0 * self.belief
+            ),
+            (true, false) => {
+                write!(f, "would win {won:.1} % of a CPU, or lose {:.1} %", least.abs())
+            }
+            (false, _) => {
+                write!(f, "would lose {:.1} % of a CPU, up to {:.1} %", won.abs(), least.abs())
+            }
+        }?;
+        write!(f, ", for {:.0} s; moving costs {:.3} s", self.horizon_s, self.cost_s)?;
         let needed = 100.0 * self.needed.gain();
         match self.needed {
             Needed::Nothing => Ok(()),
@@ -98,6 +103,31 @@ impl fmt::Display for Worth {
 mod tests {
     use super::*;
     use alloc::string::ToString;
+
+    #[test]
+    fn a_loss_is_called_a_loss() {
+        let told = |won, least| {
+            let needed = Needed::of(0.0, 0.0);
+            Worth { won, least, needed, belief: 0.5, horizon_s: 2.0, cost_s: 0.1 }.to_string()
+        };
+        assert_eq!(
+            told(0.5, 0.4),
+            "would win 50.0 % of a CPU, at least 40.0 %, of which 50 % is believed, for 2 s; \
+             moving costs 0.100 s"
+        );
+        assert_eq!(
+            told(0.02, -0.047),
+            "would win 2.0 % of a CPU, or lose 4.7 %, for 2 s; moving costs 0.100 s"
+        );
+        assert_eq!(
+            told(-0.13, -0.2),
+            "would lose 13.0 % of a CPU, up to 20.0 %, for 2 s; moving costs 0.100 s"
+        );
+        assert_eq!(
+            told(-0.0, 0.0),
+            "would lose 0.0 % of a CPU, up to 0.0 %, for 2 s; moving costs 0.100 s"
+        );
+    }
 
     #[test]
     fn a_gain_has_to_exceed_the_larger_requirement_which_is_named() {

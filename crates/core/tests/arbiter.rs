@@ -117,7 +117,7 @@ fn what_wins_is_taken_and_what_harms_is_left_with_its_price() {
         panic!("{:?}", chosen.refused);
     };
     assert!(worth.won < 0.0 && worth.value() < 0.0, "{worth:?}");
-    assert!(chosen.refused[0].refusal.to_string().contains("would win -"), "{worth}");
+    assert!(chosen.refused[0].refusal.to_string().contains("would lose "), "{worth}");
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn a_name_that_is_not_utf8_is_shown_with_a_replacement() {
 fn padding_of_a_capture_is_no_text() {
     let text = shown(case("nul-padded-capture").path(), &[]);
     assert!(text.contains("2 packages, 2 nodes"), "{text}");
-    assert!(text.contains("node 0: 1024.0 MiB, CPUs 0\nnode 1: 1024.0 MiB, CPUs 1\n"), "{text}");
+    assert!(text.contains("node 0: 1.0 GiB, CPUs 0\nnode 1: 1.0 GiB, CPUs 1\n"), "{text}");
 }
 
 #[test]

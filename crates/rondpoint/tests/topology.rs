@@ -76,21 +76,21 @@ fn a_machine_is_shown_as_text() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let expected = "\
 EPYC, 2400 MHz: 2 packages, 3 nodes, 4 cache domains, 8 CPUs
-node 0: 8192.0 MiB, CPUs 0-3
+node 0: 8.0 GiB, CPUs 0-3
   cache domain 0: CPUs 0-1
   cache domain 1: CPUs 2-3
-node 1: 8192.0 MiB, CPUs 4-7
+node 1: 8.0 GiB, CPUs 4-7
   cache domain 2: CPUs 4-5
   cache domain 3: CPUs 6-7
   isolated, never used: CPUs 7
-node 4: 8192.0 MiB, no CPUs (memory only); firmware says 38000 MB/s, 250 ns
+node 4: 8.0 GiB, no CPUs (memory only); firmware says 38000 MB/s, 250 ns
 distances (row accesses, column holds)
           0    1    4
      0   10   32   50
      1   32   10   60
      4   50   60   10
 L1 data: 32.0 KiB
-L2 unified: 1024.0 KiB
+L2 unified: 1.0 MiB
 L3 unified: 32.0 MiB, shared by 2 CPUs
 ";
     assert_eq!(text(&output.stdout), expected);

@@ -5,6 +5,7 @@ use crate::matrix::Matrix;
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, Nanos};
 use alloc::vec::Vec;
+use core::fmt;
 
 /// DRAM requests (cache lines) per microsecond by `[accessing][holding]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +24,16 @@ pub enum Deviation {
     Population,
     /// Divide by n − 1.
     Sample,
+}
+
+/// Empty for the usual kind, so that text names the other kind only.
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Population => "",
+            Self::Sample => " (divided by n - 1)",
+        })
+    }
 }
 
 /// 100 · sd / mean; `None` for no values or a mean of zero.
@@ -105,7 +116,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    /// Loads of the controllers in, both imbalances out.
+    /// Checks both kinds of imbalance for these loads of the controllers.
     fn check(loads: &[f64], expected: &str) {
         let machine = synthetic::parse(&format!("node:{}", loads.len())).expect("a machine");
         let traffic =
@@ -121,7 +132,7 @@ mod tests {
         );
     }
 
-    /// ALGORITHMS 1.5, conformance values.
+    /// The values are those of ALGORITHMS 1.5.
     #[test]
     fn imbalance_has_the_published_values() {
         check(&[1.0, 0.0, 0.0, 0.0], "173.2 / 200.0");

@@ -11,7 +11,7 @@ use crate::policy::home::HomeReason;
 use crate::policy::nmass::NMassReason;
 use crate::policy::sam::{Phase, SamReason, Side};
 use crate::policy::sharing::SharingReason;
-use crate::units::{Bytes, Nanos, Tid};
+use crate::units::{Bytes, Nanos, SignedPercent, Tid};
 use crate::worth::Worth;
 use core::fmt;
 
@@ -216,9 +216,9 @@ impl fmt::Display for Reason {
             Self::Home(reason) => reason.fmt(f),
             Self::Undo(undo) => write!(
                 f,
-                "plan {} changed the measure by {:+.1} %, noise {:.1} %: undone",
+                "plan {} changed the measure by {:.1}, noise {:.1} %: undone",
                 undo.plan,
-                100.0 * undo.change,
+                SignedPercent(undo.change),
                 100.0 * undo.noise
             ),
             Self::Other(text) => f.write_str(text),
@@ -233,7 +233,7 @@ impl fmt::Display for Refusal {
             Self::LowConfidence { confidence, needed } => {
                 write!(f, "confidence {confidence:.2}, {needed:.2} needed")
             }
-            Self::Exempt { exemption } => write!(f, "not to be touched: {exemption:?}"),
+            Self::Exempt { exemption } => write!(f, "not to be touched: {exemption}"),
             Self::Unknown => write!(f, "no such process or thread"),
             Self::NoAllowedCpu => write!(f, "no CPU of the mask is allowed to the thread"),
             Self::NodeNotAllowed { node } => write!(f, "node {node} is not allowed to the process"),
@@ -242,7 +242,7 @@ impl fmt::Display for Refusal {
             Self::ByteBudget { node, left } => write!(f, "budget of node {node}: {left} left"),
             Self::CallBudget => write!(f, "calls per second used up"),
             Self::AlreadyThere => write!(f, "it is so already"),
-            Self::Residence { left } => write!(f, "stays {left} more"),
+            Self::Residence { left } => write!(f, "moved recently: stays {left} more"),
             Self::PingPong { moves } => write!(f, "moved {moves} times in the window"),
             Self::Undone { left } => write!(f, "was undone, refused for {left}"),
             Self::InVain { left } => write!(f, "tried in vain, left for {left}"),

@@ -104,8 +104,8 @@ fn the_lighter_node_goes_to_the_neighbour_of_the_heavier() {
         expect![[r#"
             thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
             thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
-            thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
-            thread 711 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+            thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1.9 GiB, 600.0 ms of a budget of 50.0 s
+            thread 711 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1.9 GiB, 600.0 ms of a budget of 50.0 s
         "#]],
     );
 }
@@ -127,7 +127,7 @@ fn a_thread_that_sleeps_holds_no_node_and_is_left_alone() {
     let preset = Preset { seconds_per_gb: 0.3, ..Preset::MEASURED };
     expect![[r#"
         thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
-        thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+        thread 710 of 7 to CPUs 2-3: node 5→1: weighted bandwidth +133.3 % (100.0 % of the best), moves 1.9 GiB, 600.0 ms of a budget of 50.0 s
     "#]]
     .assert_eq(&text(&with_sleepers(preset)));
     let published = text(&with_sleepers(Preset::PUBLISHED));
@@ -189,9 +189,9 @@ fn pages_follow_once_and_then_everything_if_most_accesses_go_to_the_old_node() {
     let all = propose(&mut policy, &model);
     out += &text(&all);
     expect![[r#"
-        move 2 pages of 7 (following): 2 × 5→1: pages that are accessed follow its threads for 2000.0 ms yet
+        move 2 pages of 7 (following): 2 × 5→1: pages that are accessed follow its threads for 2.0 s yet
         then:
-        move 1907.3 MiB of 7 frozen: 5→1: 95.0 % of its accesses still go to the nodes it left (limit 90.0), about 0.6 s
+        move 1.9 GiB of 7 frozen: 5→1: 95.0 % of its accesses still go to the nodes it left (limit 90.0), about 0.6 s
     "#]].assert_eq(&out);
     learn(
         &mut policy,
@@ -360,12 +360,12 @@ fn memory_that_a_thread_left_behind_comes_to_where_the_thread_goes() {
     expect![[r#"
         thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
         thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
-        thread 706 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB from nodes without its threads, 10.2 s of a budget of 50.0 s
-        thread 707 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1907.3 MiB from nodes without its threads, 10.2 s of a budget of 50.0 s
+        thread 706 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1.9 GiB from nodes without its threads, 10.2 s of a budget of 50.0 s
+        thread 707 of 7 to CPUs 2-3: node 3→1: weighted bandwidth +96.5 % (100.0 % of the best), moves 0 B and 1.9 GiB from nodes without its threads, 10.2 s of a budget of 50.0 s
         at 1001 s:
-        move 1 page of 7 (following): 1 × 5→1: pages that are accessed follow its threads for 2000.0 ms yet
+        move 1 page of 7 (following): 1 × 5→1: pages that are accessed follow its threads for 2.0 s yet
         at 1003 s:
-        move 1907.3 MiB of 7 frozen: 3→1 5→1: 50.0 % of its accesses still go to the nodes it left (limit 1.0), about 10.2 s
+        move 1.9 GiB of 7 frozen: 3→1 5→1: 50.0 % of its accesses still go to the nodes it left (limit 1.0), about 10.2 s
     "#]].assert_eq(&out);
     let mut published = AsymSched::new(Preset::PUBLISHED);
     assert!(
@@ -423,8 +423,8 @@ fn threads_stay_where_they_are_allowed() {
     expect![[r#"
         thread 700 of 7 to CPUs 0-1: stays on node 0, which keeps its part
         thread 701 of 7 to CPUs 0-1: stays on node 0, which keeps its part
-        thread 710 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
-        thread 711 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1907.3 MiB, 600.0 ms of a budget of 50.0 s
+        thread 710 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1.9 GiB, 600.0 ms of a budget of 50.0 s
+        thread 711 of 7 to CPUs 12-13: node 5→6: weighted bandwidth +52.1 % (100.0 % of the best), moves 1.9 GiB, 600.0 ms of a budget of 50.0 s
     "#]].assert_eq(&text(&proposals));
 }
 

@@ -61,7 +61,7 @@ fn shared_pages_of_the_only_busy_controller_all_leave() {
             sample 1: every 65000 cycles, 30000 pages tracked
               because 100.0 DRAM requests/µs above 50.0
             move 30 pages of 1 (interleaving): 8 × 0→1, 8 × 0→2, 14 × 0→3
-              because controller imbalance 173.2 % (Population) above 35 %, shares 100 0 0 0 %; 30 shared pages considered
+              because controller imbalance 173.2 % above 35 %, shares 100 0 0 0 %; 30 shared pages considered
         "#]],
     );
 }
@@ -111,7 +111,7 @@ fn shared_mappings_and_huge_pages_are_never_replicated_but_interleaved() {
                 sample 1: every 65000 cycles, 30000 pages tracked
                   because 100.0 DRAM requests/µs above 50.0
                 move 600 pages of 1 (interleaving): 222 × 0→1, 193 × 0→2, 185 × 0→3
-                  because controller imbalance 173.2 % (Population) above 35 %, shares 100 0 0 0 %; 600 shared pages considered
+                  because controller imbalance 173.2 % above 35 %, shares 100 0 0 0 %; 600 shared pages considered
             "#]],
         );
     }
@@ -126,7 +126,7 @@ fn with_replication_off_read_shared_pages_fall_through_to_interleaving() {
             sample 1: every 65000 cycles, 30000 pages tracked
               because 100.0 DRAM requests/µs above 50.0
             move 600 pages of 1 (interleaving): 222 × 0→1, 193 × 0→2, 185 × 0→3
-              because controller imbalance 173.2 % (Population) above 35 %, shares 100 0 0 0 %; 600 shared pages considered, 600 of them only read: replication would take them
+              because controller imbalance 173.2 % above 35 %, shares 100 0 0 0 %; 600 shared pages considered, 600 of them only read: replication would take them
         "#]],
     );
 }
@@ -140,7 +140,7 @@ fn the_per_pid_branch_interleaves_over_accessing_nodes_only() {
             sample 1: every 65528 cycles, 30000 pages tracked
               because 100.0 DRAM requests/µs above 50.0
             move 40 pages of 1 (interleaving): 16 × 0→1, 24 × 0→2
-              because controller imbalance 200.0 % (Sample) above 35 %, shares 100 0 0 0 %; 40 shared pages considered
+              because controller imbalance 200.0 % (divided by n - 1) above 35 %, shares 100 0 0 0 %; 40 shared pages considered
         "#]],
     );
 }
@@ -164,7 +164,7 @@ fn two_applications_with_opposite_needs_are_judged_apart() {
             sample 2: every 65000 cycles, 30000 pages tracked
               because 280.0 DRAM requests/µs above 50.0
             move 5 pages of 1 (interleaving): 2 × 0→1, 2 × 0→2, 1 × 0→3
-              because controller imbalance 57.7 % (Population) above 35 %, shares 50 17 17 17 %; 20 shared pages considered
+              because controller imbalance 57.7 % above 35 %, shares 50 17 17 17 %; 20 shared pages considered
             move 20 pages of 2 (co-location): 20 × 0→3
               because local access ratio 25.0 % below 80 %; these of 40 sampled pages have one accessing node
         "#]],

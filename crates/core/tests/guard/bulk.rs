@@ -20,10 +20,10 @@ fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
             bulk(3, &[(0, 1), (0, 2)], false),
         ],
         expect![[r#"
-            admit move 5120.0 MiB of 1: 0→1 1→0
+            admit move 5.0 GiB of 1: 0→1 1→0
             refuse move 1 page of 1 (co-location): 1 × 0→1: another action has the process
-            refuse move 5120.0 MiB of 2: 0→0: no such CPU or node, or nothing to do
-            refuse move 5120.0 MiB of 3: 0→1 0→2: no such CPU or node, or nothing to do
+            refuse move 5.0 GiB of 2: 0→0: no such CPU or node, or nothing to do
+            refuse move 5.0 GiB of 3: 0→1 0→2: no such CPU or node, or nothing to do
         "#]],
     );
     // 5 GiB at 256 MiB/s: both nodes are in debt for 20 s and everything else waits.
@@ -43,7 +43,7 @@ fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
         &mut full,
         vec![bulk(1, &[(0, 1)], false)],
         expect![[r#"
-            refuse move 5120.0 MiB of 1: 0→1: node 1 has 696.3 MiB free
+            refuse move 5.0 GiB of 1: 0→1: node 1 has 696.3 MiB free
         "#]],
     );
 }
@@ -62,11 +62,11 @@ fn memory_goes_only_between_nodes_that_there_are_and_to_those_allowed() {
             bulk(2, &[(0, 4)], false),
         ],
         expect![[r#"
-            admit move 5120.0 MiB of 1: 2→1
-            refuse move 5120.0 MiB of 1: 0→2: node 2 is not allowed to the process
-            refuse move 5120.0 MiB of 2:: no such CPU or node, or nothing to do
-            refuse move 5120.0 MiB of 2: 4→0: no such CPU or node, or nothing to do
-            refuse move 5120.0 MiB of 2: 0→4: no such CPU or node, or nothing to do
+            admit move 5.0 GiB of 1: 2→1
+            refuse move 5.0 GiB of 1: 0→2: node 2 is not allowed to the process
+            refuse move 5.0 GiB of 2:: no such CPU or node, or nothing to do
+            refuse move 5.0 GiB of 2: 4→0: no such CPU or node, or nothing to do
+            refuse move 5.0 GiB of 2: 0→4: no such CPU or node, or nothing to do
         "#]],
     );
 }
@@ -86,13 +86,11 @@ fn a_node_in_debt_or_without_room_takes_and_sends_no_memory() {
     };
     let reserve = (16 << 30) / 50;
     assert!(told(1 << 20, reserve + (1 << 20), &[]).starts_with("admit"), "all that is free");
-    assert!(
-        told((1 << 20) + 1, reserve + (1 << 20), &[]).ends_with("node 1 has 1024.0 KiB free\n")
-    );
+    assert!(told((1 << 20) + 1, reserve + (1 << 20), &[]).ends_with("node 1 has 1.0 MiB free\n"));
     for (spent, expected) in [
         ((0, 2), "budget of node 0: 0 B left\n"),
         ((2, 1), "budget of node 1: 0 B left\n"),
-        ((2, 3), "admit move 5120.0 MiB of 1: 0→1\n"),
+        ((2, 3), "admit move 5.0 GiB of 1: 0→1\n"),
     ] {
         let told = told(1 << 20, 8 << 30, &[spent]);
         assert!(told.ends_with(expected), "{told}");

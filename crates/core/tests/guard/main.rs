@@ -65,10 +65,10 @@ fn exempt_unknown_and_opted_out_processes_are_not_touched() {
         ],
         expect![[r#"
             admit thread 30 of 3 to CPUs 0
-            refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: OwnMemoryPolicy
-            refuse move 1 page of 2 (co-location): 1 × 0→1: not to be touched: OptedOut
+            refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: it has a memory policy of its own
+            refuse move 1 page of 2 (co-location): 1 × 0→1: not to be touched: the user said so
             refuse move 1 page of 9 (co-location): 1 × 0→1: no such process or thread
-            refuse thread 31 of 3 to CPUs 0: not to be touched: RealTime
+            refuse thread 31 of 3 to CPUs 0: not to be touched: it is a real-time task
             refuse thread 99 of 3 to CPUs 0: no such process or thread
         "#]],
     );
@@ -114,7 +114,10 @@ fn a_thread_stays_where_it_was_put_and_does_not_go_back_and_forth() {
         stage.admit(vec![affinity(1, 10, cpus)])
     };
     assert_eq!(at(0, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
-    assert_eq!(at(300, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: stays 200.0 ms more\n");
+    assert_eq!(
+        at(300, "4-7"),
+        "refuse thread 10 of 1 to CPUs 4-7: moved recently: stays 200.0 ms more\n"
+    );
     assert_eq!(at(500, "4-7"), "admit thread 10 of 1 to CPUs 4-7\n");
     assert_eq!(at(1000, "0-3"), "admit thread 10 of 1 to CPUs 0-3\n");
     assert_eq!(at(9000, "4-7"), "refuse thread 10 of 1 to CPUs 4-7: moved 3 times in the window\n");
@@ -163,7 +166,7 @@ fn threads_that_change_places_both_move_or_neither() {
         pair().into_iter().rev().collect(),
         expect![[r#"
             refuse thread 20 of 2 to CPUs 0-3: a thread that should move with it stays
-            refuse thread 10 of 1 to CPUs 4-7: not to be touched: OtherManager
+            refuse thread 10 of 1 to CPUs 4-7: not to be touched: it is in a cpuset of another manager
         "#]],
     );
     let mut poor = Stage::with(GuardSettings { calls_per_s: 1, ..GuardSettings::acting() });
@@ -189,7 +192,7 @@ fn a_placement_is_done_whole_or_not_at_all() {
         wanted(),
         expect![[r#"
             refuse thread 10 of 1 to CPUs 4-7: a thread that should move with it stays
-            refuse thread 11 of 1 to CPUs 4-7: not to be touched: OwnAffinity
+            refuse thread 11 of 1 to CPUs 4-7: not to be touched: it has chosen its CPUs itself
             refuse thread 20 of 2 to CPUs 0-3: a thread that should move with it stays
         "#]],
     );
@@ -233,7 +236,7 @@ fn copies_are_taken_back_in_the_step_in_which_all_memory_goes() {
         vec![back, bulk(1, &[(0, 1)], false), replicate(1, &[(0x2000, 0)])],
         expect![[r#"
             admit unreplicate 1 page of 1
-            admit move 5120.0 MiB of 1: 0→1
+            admit move 5.0 GiB of 1: 0→1
             refuse replicate 1 page of 1: another action has the process
         "#]],
     );
@@ -301,13 +304,13 @@ fn what_was_undone_waits_longer_each_time_and_in_the_end_for_ever() {
         }
         stage.admit(vec![move_pages(1, &[(seconds << 12, 0, 1)]), affinity(1, 10, "0-3")])
     };
-    assert!(at(0, true).contains("(co-location): 1 × 0→1: was undone, refused for 5000.0 ms\n"));
+    assert!(at(0, true).contains("(co-location): 1 × 0→1: was undone, refused for 5.0 s\n"));
     assert!(at(5, false).starts_with("admit move"));
     assert!(at(6, true).contains("was undone, refused for 10.0 s\n"));
-    assert!(at(15, false).contains("was undone, refused for 1000.0 ms\n"));
+    assert!(at(15, false).contains("was undone, refused for 1.0 s\n"));
     assert!(at(16, false).starts_with("admit move"));
     let given_up = at(17, true);
-    assert_eq!(given_up.matches("GivenUp").count(), 2, "{given_up}");
+    assert_eq!(given_up.matches("earlier trials made it slower").count(), 2, "{given_up}");
 }
 
 #[test]
@@ -341,7 +344,7 @@ fn a_thread_that_chose_a_mask_since_is_not_undone() {
         vec![undo(10), undo(11), undo(19)],
         expect![[r#"
             admit thread 10 of 1 to CPUs 0-15
-            refuse thread 11 of 1 to CPUs 0-15: not to be touched: OwnAffinity
+            refuse thread 11 of 1 to CPUs 0-15: not to be touched: it has chosen its CPUs itself
             refuse thread 19 of 1 to CPUs 0-15: no such process or thread
         "#]],
     );
@@ -359,7 +362,7 @@ fn movers_stop_when_they_used_their_share_of_the_run_time() {
         &mut stage,
         vec![move_pages(1, &[(0x1000, 0, 1)])],
         expect![[r#"
-            refuse move 1 page of 1 (co-location): 1 × 0→1: movers spent 1001.0 ms, 1000.0 ms allowed
+            refuse move 1 page of 1 (co-location): 1 × 0→1: movers spent 1.0 s, 1.0 s allowed
         "#]],
     );
     stage.model.at = Nanos::from_secs(101);
@@ -399,7 +402,7 @@ fn without_calls_left_nothing_moves_at_all() {
         vec![affinity(1, 10, "0"), bulk(2, &[(0, 1)], false), move_pages(3, &[(0x1000, 0, 1)])],
         expect![[r#"
             admit thread 10 of 1 to CPUs 0
-            refuse move 5120.0 MiB of 2: 0→1: calls per second used up
+            refuse move 5.0 GiB of 2: 0→1: calls per second used up
             refuse move 1 page of 3 (co-location): 1 × 0→1: calls per second used up
         "#]],
     );

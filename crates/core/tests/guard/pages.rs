@@ -44,7 +44,7 @@ fn a_page_moves_once_in_five_seconds() {
         stage.admit(vec![move_pages(1, &[(0x1000, from, to)])])
     };
     assert!(at(0, 0, 1).starts_with("admit"));
-    assert!(at(4, 1, 0).ends_with("stays 1000.0 ms more\n"));
+    assert!(at(4, 1, 0).ends_with("stays 1.0 s more\n"));
     assert!(at(5, 1, 0).starts_with("admit"));
     assert!(at(10, 0, 1).starts_with("admit"));
     assert!(at(15, 1, 0).ends_with("moved 3 times in the window\n"));
@@ -63,7 +63,7 @@ fn a_page_gets_copies_where_it_was_just_moved_to_and_stays_while_it_has_them() {
     let moved = |from, to| move_pages(1, &[(0x1000, from, to)]);
     assert!(at(0, false, moved(0, 1)).starts_with("admit"));
     assert!(at(1, false, copies()).starts_with("admit"), "a part of a table alone gains nothing");
-    assert!(at(5, true, moved(1, 0)).ends_with("stays 1000.0 ms more\n"), "its copies are new");
+    assert!(at(5, true, moved(1, 0)).ends_with("stays 1.0 s more\n"), "its copies are new");
     assert!(at(6, false, copies()).starts_with("admit"), "a write took them back");
     assert!(at(7, false, copies()).starts_with("admit"));
     assert!(at(8, false, copies()).ends_with("moved 3 times in the window\n"));
@@ -145,9 +145,9 @@ fn what_others_have_mapped_too_moves_only_if_each_of_them_may_be_touched() {
         &mut stage,
         vec![pages],
         expect![[r#"
-        admit move 1 page of 1 (co-location): 1 × 0→1
-        refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: OwnMemoryPolicy
-    "#]],
+            admit move 1 page of 1 (co-location): 1 × 0→1
+            refuse move 1 page of 1 (co-location): 1 × 0→1: not to be touched: it has a memory policy of its own
+        "#]],
     );
 }
 
@@ -162,7 +162,10 @@ fn a_sharer_is_asked_wherever_it_has_mapped_the_page() {
     stage.model.apps[2].exempt = Some(Exemption::OwnMemoryPolicy);
     for (pid, address) in [(1, 0x2000), (2, 0x12000)] {
         let told = stage.admit(vec![move_pages(pid, &[(address, 0, 1)])]);
-        assert!(told.ends_with("0→1: not to be touched: OwnMemoryPolicy\n"), "{told}");
+        assert!(
+            told.ends_with("0→1: not to be touched: it has a memory policy of its own\n"),
+            "{told}"
+        );
     }
 }
 
@@ -203,7 +206,7 @@ fn no_page_moves_where_a_memory_policy_may_be_that_was_not_read() {
         &mut stage,
         vec![replicate(1, &[(0x9000, 0)]), bulk(3, &[(0, 1)], false)],
         expect![[r#"
-            admit move 5120.0 MiB of 3: 0→1
+            admit move 5.0 GiB of 3: 0→1
             refuse replicate 1 page of 1: it may have a memory policy of its own there
         "#]],
     );

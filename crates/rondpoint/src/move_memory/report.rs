@@ -222,7 +222,7 @@ mod tests {
         let good = report(End::Complete, 0, 0);
         assert!(good.is_good());
         expect![[r#"
-            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2.0 GiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
         "#]]
         .assert_eq(&good.text());
@@ -230,7 +230,7 @@ mod tests {
         let bad = report(End::Refused { errno: 1 }, 5, 5);
         assert!(!bad.is_good());
         expect![[r#"
-            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2.0 GiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
               20.0 KiB shared with other processes (--shared moves them)
               the kernel would not go on: Operation not permitted (os error 1)
@@ -246,7 +246,7 @@ mod tests {
             note: Some("it went on before the end: why".to_string()),
         };
         expect![[r#"
-            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2000.0 MiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
+            7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2.0 GiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)
               12.0 KiB on the target nodes already
               stopped for 48.0 ms (by signal)
               it went on before the end: why

@@ -206,7 +206,7 @@ fn process(window: &Model, topology: &Topology, app: &App) -> Process {
         memory_bytes: app.memory.as_deref().map(bytes),
         threads_by_node,
         threads: threads.into_iter().map(|thread| self::thread(topology, thread)).collect(),
-        exempt: app.exempt.map(|exemption| format!("{exemption:?}")),
+        exempt: app.exempt.map(|exemption| exemption.to_string()),
     }
 }
 

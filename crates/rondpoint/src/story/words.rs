@@ -1,8 +1,9 @@
 //! The story in sentences: one for each action, veto and verdict, with its price if known.
 
 use rondpoint_core::trial;
-use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES};
+use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES, SignedPercent};
 
+use super::decided::Route;
 use super::{Deed, Done, Kind, Process, Verdict};
 use crate::compared;
 
@@ -11,13 +12,9 @@ const LEAST_LOSS: f64 = 0.5;
 /// Routes that a sentence names; the rest is a number.
 const MOST_ROUTES: usize = 4;
 
-/// `+31 %`; below ten percent with one digit more.
+/// `+31 %`; below ten percent with one digit more, and `0.0 %` without a sign.
 pub(crate) fn percent(change: f64) -> String {
-    let percent = 100.0 * change;
-    match percent.abs() < 9.95 {
-        true => format!("{percent:+.1} %"),
-        false => format!("{percent:+.0} %"),
-    }
+    SignedPercent(change).to_string()
 }
 
 /// `1,488`.
@@ -62,10 +59,14 @@ impl Deed {
                 format!("{price}{}: {}{outcome}", self.what(), self.because)
             }
             Some(veto) => {
-                let price = self
-                    .predicted
-                    .0
-                    .map_or(String::new(), |won| format!("; predicted to bring {}", percent(won)));
+                let price = self.predicted.0.map_or(String::new(), |won| {
+                    let direction = if won < 0.0 { "slower" } else { "faster" };
+                    let change = percent(won);
+                    format!(
+                        "; predicted to be {} {direction}",
+                        change.trim_start_matches(['+', '-'])
+                    )
+                });
                 format!("not done: {}: {}{price}", self.what(), veto.because)
             }
         }
@@ -93,16 +94,8 @@ impl Deed {
         }
     }
 
-    /// ` 0→1, 0→2`, the widest way first.
     fn ways(&self) -> String {
-        let mut routes = self.routes.clone();
-        routes.sort_by_key(|way| (std::cmp::Reverse(way.pages), way.from, way.to));
-        let shown = routes.iter().take(MOST_ROUTES);
-        let mut ways: Vec<String> = shown.map(|way| format!("{}→{}", way.from, way.to)).collect();
-        if routes.len() > MOST_ROUTES {
-            ways.push(format!("{} other ways", routes.len() - MOST_ROUTES));
-        }
-        if ways.is_empty() { String::new() } else { format!(" {}", ways.join(", ")) }
+        ways(&self.routes)
     }
 
     fn thread_moves(&self) -> String {
@@ -116,6 +109,18 @@ impl Deed {
         };
         self.threads.iter().map(one).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// ` 0→1, 0→2`, the widest way first.
+fn ways(routes: &[Route]) -> String {
+    let mut routes = routes.to_vec();
+    routes.sort_by_key(|way| (std::cmp::Reverse(way.pages), way.from, way.to));
+    let shown = routes.iter().take(MOST_ROUTES);
+    let mut ways: Vec<String> = shown.map(|way| format!("{}→{}", way.from, way.to)).collect();
+    if routes.len() > MOST_ROUTES {
+        ways.push(many((routes.len() - MOST_ROUTES) as u64, "other way"));
+    }
+    if ways.is_empty() { String::new() } else { format!(" {}", ways.join(", ")) }
 }
 
 impl Done {
@@ -198,5 +203,22 @@ impl Verdict {
             trial::Verdict::Traded => "worse, but others gained more",
             trial::Verdict::Returned => "taken back with its partner",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_that_are_not_named_are_counted_in_the_singular_and_in_the_plural() {
+        let told = |count: usize| {
+            let way = |to| Route { from: 0, to, pages: Some(1) };
+            ways(&(1..=count).map(way).collect::<Vec<_>>())
+        };
+        assert_eq!(told(0), "");
+        assert_eq!(told(4), " 0→1, 0→2, 0→3, 0→4");
+        assert!(told(5).ends_with("0→4, 1 other way"), "{}", told(5));
+        assert!(told(6).ends_with("0→4, 2 other ways"), "{}", told(6));
     }
 }

@@ -170,8 +170,8 @@ fn plans_shows_both_where_they_differ() {
              carrefour: 266.2 DRAM requests/µs above 46.5
           refused: move 24 pages of 100 (interleaving): 10 × 0→1, 7 × 0→2, 7 ×
               0→3
-             carrefour: controller imbalance 173.2 % (Population) above 35 %, shares 100
-              0 0 0 %; 24 shared pages considered
+             carrefour: controller imbalance 173.2 % above 35 %, shares 100 0 0 0 %; 24
+              shared pages considered
              not watched for long enough yet
     "#]]
     .assert_eq(before);

@@ -246,7 +246,7 @@ impl fmt::Display for CarrefourReason {
             } => {
                 write!(
                     f,
-                    "controller imbalance {imbalance_percent:.1} % ({deviation:?}) above {above} %, shares"
+                    "controller imbalance {imbalance_percent:.1} %{deviation} above {above} %, shares"
                 )?;
                 write!(f, "{}; {considered} shared pages considered", Percent(load_share))?;
                 if *read_shared > 0 {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use rondpoint_core::cost::{Price, lost_to_latency};
 use rondpoint_core::model::{App, Deviation, Rung, Traffic};
-use rondpoint_core::observation::Exemption;
 use rondpoint_core::{Bytes, Model, Pid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::observe::kernel::FreeMemory;
@@ -203,7 +202,7 @@ impl Station {
         let lost = lost_to_latency(window, &self.topology, app);
         process.lost_share = lost.map(|price| price.likely);
         process.least_lost_share = lost.map(|price| price.least);
-        process.exempt = app.exempt.map(|why| exempt(why).to_string());
+        process.exempt = app.exempt.map(|why| why.to_string());
     }
 
     /// What is done with a process, why, and the root of its tree.
@@ -282,7 +281,7 @@ impl Station {
                 .to_string(),
             cpu_percent: 100.0 * thread.cpu_share,
             accesses_by_node: thread.accesses_by_node.clone(),
-            exempt: thread.exempt.map(|why| exempt(why).to_string()),
+            exempt: thread.exempt.map(|why| why.to_string()),
         };
         threads.map(one).collect()
     }
@@ -307,18 +306,6 @@ fn bytes(traffic: &Traffic) -> Vec<Vec<f64>> {
     let size = traffic.requests_per_us.size();
     let row = |from: usize| (0..size).map(|to| traffic.bytes_per_s(from, to)).collect();
     (0..size).map(row).collect()
-}
-
-fn exempt(why: Exemption) -> &'static str {
-    match why {
-        Exemption::KernelThread => "it is a kernel thread",
-        Exemption::RealTime => "it is a real-time task",
-        Exemption::OwnAffinity => "it has chosen its CPUs itself",
-        Exemption::OwnMemoryPolicy => "it has a memory policy of its own",
-        Exemption::OtherManager => "it is in a cpuset of another manager",
-        Exemption::OptedOut => "the user said so",
-        Exemption::GivenUp => "earlier trials made it slower again and again",
-    }
 }
 
 #[cfg(test)]
