@@ -13,7 +13,7 @@ mod own;
 pub(crate) mod rules;
 mod station;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Check the configuration and end
+    /// Check the configuration, print in one line what the daemon would do, and end
     #[arg(long)]
     check_config: bool,
 }
@@ -87,7 +87,15 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
             terminal::fail("daemon", &error.context("[policy]"));
             return ExitCode::from(BAD_CONFIGURATION);
         }
-        return ExitCode::SUCCESS;
+        let file = arguments.config.as_deref();
+        let is_there = file.unwrap_or(Path::new(config::SYSTEM_FILE)).exists();
+        return match terminal::print(&(config.summary(file, is_there) + "\n")) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                terminal::fail("daemon", &error);
+                ExitCode::FAILURE
+            }
+        };
     }
     if let Err(error) = session::has_heap() {
         terminal::fail("daemon", &error);

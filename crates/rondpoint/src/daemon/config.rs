@@ -1,6 +1,8 @@
 //! The daemon's configuration: a TOML file, every key of which has a default. `docs/daemon.md` is
 //! its reference; `packaging/rondpoint.toml` is an example that a test reads.
 
+mod summary;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -106,6 +106,22 @@ impl Match {
     }
 }
 
+impl Match {
+    /// Whether it names nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl std::fmt::Display for UserName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
 impl UserName {
     fn number(&self) -> Result<u32> {
         match self {
