@@ -19,7 +19,7 @@ pub(crate) struct ProductReport {
     pub(crate) last_action_s: Option<f64>,
     /// The guest's clock at the program's start, seconds since boot.
     pub(crate) began_s: Option<f64>,
-    /// The first action that no check window judged worse, seconds from the program's start.
+    /// The first action that no trial judged worse, seconds from the program's start.
     pub(crate) first_kept_action_s: Option<f64>,
     /// Base pages that Rondpoint moved.
     pub(crate) pages_moved: Option<u64>,

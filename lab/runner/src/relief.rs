@@ -45,7 +45,7 @@ pub(crate) fn jam_begin_ns(measurement: &Measurement, topology: &Topology) -> Op
     Some(told[first].0 - measurement.begin_ns)
 }
 
-/// Guest seconds from a jam's start to Rondpoint's first action that no check window judged worse.
+/// Guest seconds from a jam's start to Rondpoint's first action that no trial judged worse.
 /// Negative where the action came first. `None` where there was no such action.
 ///
 /// `model_on_ns` is the guest's clock when the model was switched on, `jam_ns` the jam's start

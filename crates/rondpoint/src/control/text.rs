@@ -265,7 +265,7 @@ fn state(state: State) -> &'static str {
 
 fn verdicts(found: &Verdicts) -> String {
     format!(
-        "checks: {} better, {} worse and taken back, {} unclear, {} other",
+        "trials: {} better, {} worse and taken back, {} unclear, {} other",
         found.better, found.worse, found.unclear, found.other
     )
 }
@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn what_was_done_is_told_in_the_singular_and_in_the_plural() {
-        let told = |totals: &Totals| done(totals).split("; checks").next().unwrap().to_string();
+        let told = |totals: &Totals| done(totals).split("; trials").next().unwrap().to_string();
         let one = Totals { page_steps: 1, held: 1, moved_bytes: 4096, ..Totals::default() };
-        assert_eq!(told(&one), "done: 1 move of pages, 4096 B moved; 1 proposal held back");
+        assert_eq!(told(&one), "done: 1 move of pages, 4.0 KiB moved; 1 proposal held back");
         let two = Totals { thread_steps: 2, bulk_steps: 1, held: 2, ..Totals::default() };
         let expected = "done: 1 move of whole processes, 2 masks given to threads; \
                         2 proposals held back";

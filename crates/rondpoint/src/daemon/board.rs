@@ -15,6 +15,7 @@ use rondpoint_core::{Model, Nanos, Pid, Topology};
 use crate::compared;
 use crate::control::protocol::{Decision, Event, Totals, Verdicts};
 use crate::run::{cause, told};
+use crate::story::words::percent;
 
 /// Decisions that are remembered: some hundred bytes each.
 const MOST_DECISIONS: usize = 1_000;
@@ -173,7 +174,7 @@ impl Board {
         };
         let predicted = judged
             .predicted
-            .map_or(String::new(), |predicted| format!("; predicted {:+.1} %", 100.0 * predicted));
+            .map_or(String::new(), |predicted| format!("; predicted {}", percent(predicted)));
         Decision {
             pid: Some(judged.pid.0),
             plan: judged.plans.last().copied().unwrap_or(0),

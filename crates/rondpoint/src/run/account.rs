@@ -44,7 +44,7 @@ pub(super) struct Diary {
     pub(super) last_reason: Option<(&'static str, String)>,
     /// The most that a manager that only watches wanted in one step.
     pub(super) wanted: Wanted,
-    /// Pages that went back because a check found their move worse; moved pages include them.
+    /// Pages that went back because a trial found their move worse; moved pages include them.
     pub(super) pages_back: u64,
     /// The sensors that fed a window.
     pub(super) rungs: BTreeSet<Rung>,
@@ -149,7 +149,7 @@ impl Diary {
         self.began.map(Nanos::seconds)
     }
 
-    /// When something was moved first that no check window judged worse, seconds from the first
+    /// When something was moved first that no trial judged worse, seconds from the first
     /// look.
     pub(super) fn first_kept_action_s(&self) -> Option<f64> {
         let judged = self.judged.iter().map(|(_, one)| (one.verdict, &one.plans[..]));

@@ -158,7 +158,7 @@ impl Report<'_> {
         }
         let verdicts = &process.verdicts;
         format!(
-            "{who}: {} moved, {} of threads; checks: {} better, {} worse, {} unclear\n",
+            "{who}: {} moved, {} of threads; trials: {} better, {} worse, {} unclear\n",
             Bytes(process.moved_bytes),
             many(process.moved_threads, "move"),
             verdicts.better,

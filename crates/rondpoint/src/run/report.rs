@@ -41,12 +41,12 @@ pub(super) struct Report {
     plans: u64,
     /// This and the next two in seconds from the first look.
     first_action_s: Option<f64>,
-    /// The first action that no check window judged worse.
+    /// The first action that no trial judged worse.
     first_kept_action_s: Option<f64>,
     last_action_s: Option<f64>,
     /// Base pages that were moved.
     pages_moved: u64,
-    /// How many of them went back because a check found their move worse.
+    /// How many of them went back because a trial found their move worse.
     pages_back: u64,
     /// Base pages that the kernel's automatic NUMA balancing moved meanwhile, on the whole machine.
     pages_moved_by_kernel: u64,

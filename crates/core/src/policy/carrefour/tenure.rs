@@ -2,7 +2,7 @@
 //!
 //! Carrefour brings a page to the node that used it in the last round. Where threads exchange their
 //! parts, or the kernel moves them back and forth, another node uses the page in the next round.
-//! The move then costs time and helps no thread. No check window finds that worse: the program was
+//! The move then costs time and helps no thread. No trial finds that worse: the program was
 //! as far from its pages before.
 //!
 //! The samples show it: a page that was brought to one node is used from another. Co-location then

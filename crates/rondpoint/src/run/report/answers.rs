@@ -10,6 +10,7 @@ use rondpoint_core::model::Rung;
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::policy::carrefour::preset::FINAL;
 use rondpoint_core::trial::Verdict;
+use rondpoint_core::units::SignedPercent;
 use serde::Serialize;
 
 use super::super::account::{Diary, PAGE_BYTES, Wanted};
@@ -82,7 +83,7 @@ fn percent(value: f64) -> String {
 
 /// A relative change: `+12.3 %`.
 fn signed(change: f64) -> String {
-    format!("{:+.1} %", 100.0 * change)
+    format!("{:.1}", SignedPercent(change))
 }
 
 pub(super) fn many(count: u64, one: &str) -> String {
@@ -128,7 +129,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// What the check windows found of what was changed.
+    /// What the trials found about the changes.
     fn helped(&self) -> String {
         let of = |is: fn(Verdict) -> bool| -> Vec<&TrialLine> {
             self.trials.iter().filter(|trial| is(trial.verdict)).collect()
@@ -159,28 +160,28 @@ impl Evidence<'_> {
         }
         match (parts.is_empty(), self.trials.is_empty()) {
             (true, true) => {
-                "Not known whether it helped: the program ended before a check was complete."
+                "Not known whether it helped: the program ended before a trial was complete."
                     .to_string()
             }
             (true, false) => {
-                "Not known whether it helped: the program began another phase during the check."
+                "Not known whether it helped: the program began another phase during the trial."
                     .to_string()
             }
             (false, _) => parts.join(". ") + ".",
         }
     }
 
-    /// `+12.3 % by memory latency (noise 2.0 %)`, of several checks their range.
+    /// `+12.3 % by memory latency (noise 2.0 %)`, of several trials their range.
     fn found(&self, trials: &[&TrialLine]) -> String {
         let changes: Vec<f64> = trials.iter().filter_map(|trial| trial.change).collect();
         let least = changes.iter().copied().min_by(f64::total_cmp);
         let most = changes.iter().copied().max_by(f64::total_cmp);
-        let checks = match (trials.len(), self.trials.len()) {
-            (1, 1) => "the check found".to_string(),
-            (some, all) => format!("{some} of {} found", many(all as u64, "check")),
+        let trials_found = match (trials.len(), self.trials.len()) {
+            (1, 1) => "the trial found".to_string(),
+            (some, all) => format!("{some} of {} found", many(all as u64, "trial")),
         };
         let (Some(least), Some(most)) = (least, most) else {
-            return format!("{checks} nothing to compare");
+            return format!("{trials_found} nothing to compare");
         };
         let noise = trials.iter().filter_map(|trial| trial.noise).fold(0.0, f64::max);
         let range = match changes.len() {
@@ -198,7 +199,7 @@ impl Evidence<'_> {
             [one] => format!(" by {one}"),
             [first @ .., last] => format!(" in the mean of {} and {last}", first.join(", ")),
         };
-        format!("{checks} {range}{by} (noise {:.1} %)", 100.0 * noise)
+        format!("{trials_found} {range}{by} (noise {:.1} %)", 100.0 * noise)
     }
 
     /// What is somewhere else now; `None` where nothing is.
@@ -241,7 +242,7 @@ impl Evidence<'_> {
             .collect();
         match parts.is_empty() {
             true => String::new(),
-            false => format!("; {} of it went back after a check", parts.join(" and ")),
+            false => format!("; {} of it went back after a trial", parts.join(" and ")),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::trial::Verdict;
+use rondpoint_core::units::SignedPercent;
 
 use super::super::account::{StepLine, pages_told};
 use super::answers::many;
@@ -161,9 +162,9 @@ impl TrialLine {
             Verdict::Returned => "one that it changed places with goes back: undone with it",
         };
         let predicted = self.predicted.map_or(String::new(), |predicted| {
-            format!("; speed predicted {:+.0} %", 100.0 * predicted)
+            format!("; speed predicted {:.0}", SignedPercent(predicted))
         });
-        format!("check window: {verdict}{found}{predicted}")
+        format!("trial: {verdict}{found}{predicted}")
     }
 }
 

@@ -83,17 +83,17 @@ fn gains_and_losses_are_told_with_their_size() {
         |verdicts: &[(Verdict, f64)]| Case::new(Rung::Samples).moved(verdicts).answers().helped;
     assert_eq!(
         helped(&[(Verdict::Better, 0.231)]),
-        "Helped: the check found +23.1 % by memory latency (noise 2.0 %)."
+        "Helped: the trial found +23.1 % by memory latency (noise 2.0 %)."
     );
     assert_eq!(
         helped(&[(Verdict::Better, 0.1), (Verdict::Worse, -0.2), (Verdict::Better, 0.3)]),
-        "Helped: 2 of 3 checks found +10.0 % to +30.0 % by memory latency (noise 2.0 %). Did not \
-         help: 1 of 3 checks found -20.0 % by memory latency (noise 2.0 %), and was taken back."
+        "Helped: 2 of 3 trials found +10.0 % to +30.0 % by memory latency (noise 2.0 %). Did not \
+         help: 1 of 3 trials found -20.0 % by memory latency (noise 2.0 %), and was taken back."
     );
-    assert!(helped(&[(Verdict::NoWayBack, -0.1)]).starts_with("Harmed: the check found -10.0"));
-    assert!(helped(&[(Verdict::Unclear, 0.01)]).starts_with("No clear change: the check"));
+    assert!(helped(&[(Verdict::NoWayBack, -0.1)]).starts_with("Harmed: the trial found -10.0"));
+    assert!(helped(&[(Verdict::Unclear, 0.01)]).starts_with("No clear change: the trial"));
     assert!(helped(&[(Verdict::PhaseChange, 0.5)]).starts_with("Not known"));
-    assert!(helped(&[]).contains("ended before a check was complete"));
+    assert!(helped(&[]).contains("ended before a trial was complete"));
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn what_was_moved_and_why_and_at_what_cost() {
     ];
     case.total.spent = rondpoint_core::Nanos(250_000_000);
     let answers = case.answers();
-    assert_eq!(answers.moved, "512 pages (2048.0 KiB) spread over the nodes; from 1.0 s to 1.5 s.");
+    assert_eq!(answers.moved, "512 pages (2.0 MiB) spread over the nodes; from 1.0 s to 1.5 s.");
     assert_eq!(answers.why, ["carrefour: imbalance 173 %", "sam: shares data"]);
     case.diary.pages_back = 100;
     let moved = case.answers().moved;
-    assert!(moved.ends_with("to 1.5 s; 100 pages of it went back after a check."), "{moved}");
+    assert!(moved.ends_with("to 1.5 s; 100 pages of it went back after a trial."), "{moved}");
     assert_eq!(answers.cost, "0.02 s of CPU to manage (0.5 % of one CPU); 0.25 s to move.");
 }
 
