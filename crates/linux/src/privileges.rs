@@ -25,15 +25,9 @@ use calls::Calls;
 #[derive(Debug, Clone)]
 pub struct Needs {
     /// Capabilities to keep, if the caller has them.
-    capabilities: Capabilities,
+    capabilities: Vec<Capability>,
     calls: Calls,
     files: Files,
-}
-
-#[derive(Debug, Clone)]
-enum Capabilities {
-    All,
-    Only(Vec<Capability>),
 }
 
 #[derive(Debug, Clone)]
@@ -61,7 +55,7 @@ impl Needs {
         if kept.contains(&Capability::CAP_PERFMON) && !knows(Capability::CAP_PERFMON) {
             kept.push(Capability::CAP_SYS_ADMIN);
         }
-        Self { capabilities: Capabilities::Only(kept), calls: Calls::Manage, files: Files::All }
+        Self { capabilities: kept, calls: Calls::Manage, files: Files::All }
     }
 
     /// For `observe`, and for managing without changes: reads processes and counts.
@@ -96,17 +90,11 @@ impl Needs {
         Self::manager(&[&LOOK, &MOVE, &FREEZE])
     }
 
-    /// For `doctor`: keeps every capability, because it reports what its caller may do.
-    #[must_use]
-    pub fn to_diagnose() -> Self {
-        Self { capabilities: Capabilities::All, calls: Calls::Manage, files: Files::All }
-    }
-
     /// For `top`: reads files, asks a daemon and uses the terminal. The terminal's library reopens
     /// it and makes many system calls, so only capabilities are dropped.
     #[must_use]
     pub fn to_show() -> Self {
-        let capabilities = Capabilities::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
+        let capabilities = vec![Capability::CAP_DAC_READ_SEARCH];
         Self { capabilities, calls: Calls::All, files: Files::All }
     }
 
@@ -119,7 +107,7 @@ impl Needs {
             _ => PathBuf::from("."),
         };
         let files = Files::Read { written: written.map(folder) };
-        let capabilities = Capabilities::Only(vec![Capability::CAP_DAC_READ_SEARCH]);
+        let capabilities = vec![Capability::CAP_DAC_READ_SEARCH];
         Self { capabilities, calls: Calls::Read, files }
     }
 }
@@ -138,9 +126,7 @@ pub fn keep_only(needs: &Needs) -> Vec<String> {
     let mut note = |what: &str, result: Result<(), String>| {
         kept.extend(result.err().map(|error| format!("{what}: {error}")));
     };
-    if let Capabilities::Only(capabilities) = &needs.capabilities {
-        note("capabilities are not dropped", drop_capabilities(capabilities));
-    }
+    note("capabilities are not dropped", drop_capabilities(&needs.capabilities));
     if let Files::Read { written } = &needs.files {
         note("files are not restricted", restrict_files(written.as_deref()));
     }
@@ -240,9 +226,8 @@ mod tests {
 
     #[test]
     fn a_daemon_keeps_more_only_if_it_acts_or_freezes() {
-        let kept = |acts, freezes| match Needs::to_serve(acts, freezes).capabilities {
-            Capabilities::Only(list) => list.into_iter().collect::<HashSet<_>>(),
-            Capabilities::All => panic!("all"),
+        let kept = |acts, freezes| {
+            Needs::to_serve(acts, freezes).capabilities.into_iter().collect::<HashSet<_>>()
         };
         let watches = kept(false, false);
         assert!(watches.iter().all(|one| !MOVE.contains(one) && !FREEZE.contains(one)));

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rondpoint_core::Topology;
-use rondpoint_linux::observe::kernel::{self, Balancing};
+use rondpoint_linux::observe::kernel;
 use rondpoint_linux::perf::event::cause;
 use rondpoint_linux::perf::generation::{Available, Generation};
 use rondpoint_linux::perf::pmu::{Event, Pmus};
@@ -90,7 +90,8 @@ struct Check {
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
-    /// Best rung of the sensing ladder: `samples`, `counters`, `hint-faults`, `statistics`.
+    /// Best rung of the sensing ladder: `samples`, `counters`, `hint-faults`, `first-touches` (page
+    /// faults without NUMA balancing, which show no later use), `statistics`.
     rung: &'static str,
     can_act: bool,
     fit: bool,
@@ -146,6 +147,7 @@ fn text(report: &Report, arguments: &Arguments) -> String {
     let rung = match report.rung {
         "samples" => "address samples",
         "hint-faults" => "page faults",
+        FIRST_TOUCHES => "page faults of first touches alone",
         "statistics" => "kernel statistics alone",
         other => other,
     };
@@ -241,14 +243,19 @@ fn conclude(checks: Vec<Check>, memory_nodes: usize) -> Report {
         "counters"
     } else if works(FAULTS) && works(BALANCING) {
         "hint-faults"
+    } else if works(FAULTS) {
+        FIRST_TOUCHES
     } else {
         "statistics"
     };
     let can_act = works(PAGES) && works(THREADS);
-    let fit = memory_nodes > 1 && can_act && rung != "statistics";
+    let fit = memory_nodes > 1 && can_act && ![FIRST_TOUCHES, "statistics"].contains(&rung);
     let (metrics, kernel, lies) = (Vec::new(), Vec::new(), Vec::new());
     Report { schema: SCHEMA, rung, can_act, fit, checks, metrics, kernel, lies }
 }
+
+/// Rung of page faults without NUMA balancing.
+const FIRST_TOUCHES: &str = "first-touches";
 
 const COUNTERS: &str = "counters";
 const SAMPLES: &str = "address samples";
@@ -382,24 +389,14 @@ fn machine_check(available: &Available, topology: &Topology, paranoid: Option<i6
 }
 
 fn balancing_check(root: &Root) -> Check {
-    match kernel::numa_balancing(root) {
-        Some(Balancing { ordinary: true, .. }) => good(
+    match kernel::first_touches_only(root) {
+        None => good(
             BALANCING,
             "on: page faults show which thread uses a page, where there are no address samples",
         ),
-        Some(Balancing { tiering, .. }) => missing(
-            BALANCING,
-            match tiering {
-                true => {
-                    "only promotes pages from slow memory (2): no page faults for later use of ordinary nodes"
-                }
-                false => {
-                    "off: page faults show only where pages are touched first (needed where there are no address samples)"
-                }
-            },
-            Some("sudo sysctl kernel.numa_balancing=1"),
-        ),
-        None => missing(BALANCING, "this kernel is built without it", None),
+        Some((why, fix)) => {
+            missing(BALANCING, format!("{why} (needed where there are no address samples)"), fix)
+        }
     }
 }
 
@@ -478,7 +475,9 @@ mod tests {
         let faults = with(vec![good(FAULTS, ""), limited(BALANCING, "", None)]);
         assert_eq!(conclusion(faults, 2), "hint-faults true true");
         let no_balancing = with(vec![good(FAULTS, ""), missing(BALANCING, "", None)]);
-        assert_eq!(conclusion(no_balancing, 2), "statistics true false");
+        assert_eq!(conclusion(no_balancing, 2), "first-touches true false");
+        let nothing = with(vec![missing(FAULTS, "", None), missing(BALANCING, "", None)]);
+        assert_eq!(conclusion(nothing, 2), "statistics true false");
     }
 
     #[test]

@@ -118,6 +118,27 @@ pub struct Balancing {
     pub tiering: bool,
 }
 
+/// Why page faults show only where pages are touched first, and the command that makes them show
+/// later use; `None` where they show it already.
+///
+/// NUMA balancing removes the mappings of pages in use, so their next use is a fault.
+#[must_use]
+pub fn first_touches_only(root: &Root) -> Option<(&'static str, Option<&'static str>)> {
+    const SWITCH_ON: Option<&str> = Some("sudo sysctl kernel.numa_balancing=1");
+    match numa_balancing(root) {
+        Some(Balancing { ordinary: true, .. }) => None,
+        Some(Balancing { tiering: true, .. }) => Some((
+            "only promotes pages from slow memory (2): page faults show first touches, and no later \
+             use of ordinary nodes",
+            SWITCH_ON,
+        )),
+        Some(_) => Some(("off: page faults show only where pages are touched first", SWITCH_ON)),
+        None => {
+            Some(("not in this kernel: page faults show only where pages are touched first", None))
+        }
+    }
+}
+
 /// Mode of the kernel's NUMA balancing; `None` if the kernel has none.
 #[must_use]
 pub fn numa_balancing(root: &Root) -> Option<Balancing> {
@@ -144,6 +165,22 @@ pub(super) mod tests {
         }
         let root = Root::captured(directory.path());
         (directory, root)
+    }
+
+    /// No other mode makes faults on pages in use on all nodes, and no command adds what a kernel
+    /// lacks.
+    #[test]
+    fn only_ordinary_balancing_makes_faults_show_later_use() {
+        let found = |mode: Option<&str>| {
+            let files: Vec<_> =
+                mode.into_iter().map(|mode| ("proc/sys/kernel/numa_balancing", mode)).collect();
+            first_touches_only(&fixture(&files).1)
+        };
+        assert_eq!((found(Some("1\n")), found(Some("3\n"))), (None, None));
+        let (off, promotes) = (found(Some("0\n")).unwrap(), found(Some("2\n")).unwrap());
+        assert!(off.0.starts_with("off") && off.1.is_some(), "{off:?}");
+        assert!(promotes.0.contains("promotes") && promotes.1.is_some(), "{promotes:?}");
+        assert_eq!(found(None).unwrap().1, None);
     }
 
     #[test]

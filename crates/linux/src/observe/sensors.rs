@@ -5,7 +5,7 @@ use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
 use super::inherited::Inherited;
-use super::kernel::{numa_balancing, paranoid_level, physical_map};
+use super::kernel::{first_touches_only, paranoid_level, physical_map};
 use super::metrics::{chosen, counters_of_sampling};
 use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
@@ -359,13 +359,12 @@ impl Opening<'_> {
                 if sampler.kind == Kind::Faults && wanted && !is_said {
                     notes.push(format!("no address samples: {why}"));
                 }
-                let scans = numa_balancing(self.root).is_some_and(|balancing| balancing.ordinary);
-                if sampler.kind == Kind::Faults && !scans && topology.node_count() > 1 {
-                    notes.push(
-                        "the kernel's NUMA balancing is off: page faults show only where pages are \
-                         touched first; `sudo sysctl kernel.numa_balancing=1` shows later use too"
-                            .to_string(),
-                    );
+                if sampler.kind == Kind::Faults
+                    && topology.node_count() > 1
+                    && let Some((why, fix)) = first_touches_only(self.root)
+                {
+                    let fix = fix.map_or(String::new(), |fix| format!("; `{fix}` shows later use"));
+                    notes.push(format!("the kernel's NUMA balancing is {why}{fix}"));
                 }
                 if !sampler.has_physical_addresses() {
                     let why = self.sentence(Some(libc::EACCES));

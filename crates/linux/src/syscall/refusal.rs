@@ -102,7 +102,7 @@ mod tests {
         for _ in 0..1 + usize::from(pending) {
             match role {
                 "refused" => {
-                    drop(keep_only(&Needs::to_diagnose()));
+                    drop(keep_only(&Needs::to_watch()));
                     // SAFETY: no memory is involved, and the filter has no such call.
                     unsafe { libc::syscall(libc::SYS_setuid, 0) };
                 }
