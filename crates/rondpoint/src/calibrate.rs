@@ -63,8 +63,8 @@ A program is run five times, unmodified: once to warm up, then with CPUs and mem
 (local), with the same CPUs and another node's memory (remote), on the whole machine with first
 touch, and interleaved. It should do the same work each time, for a second or more, and read
 nothing from its standard input. Its output passes through, and this command writes to stderr.
-Under sudo the program runs as the user who called sudo. The machine has to be calibrated
-without a program before. If a program fails, the file does not change.
+Under sudo the program runs as the user who called sudo. Calibrate the machine without a program
+first. If a program fails, the file does not change.
 
 Exit status: 0 good, 1 something could not be measured or written, or the program failed, 2 bad
 usage.";

@@ -53,18 +53,26 @@ enum Command {
     /// Run a program and place its memory and threads where they are fastest
     Run(Box<run::RunArguments>),
     /// Place memory and threads of a running program
+    ///
+    /// What the program starts is managed too. This ends with the program, or by ^C.
     Attach(run::AttachArguments),
     /// Manage the placement of many processes as they start, change and stop
     Daemon(daemon::Arguments),
     /// Show the daemon's machine, its processes and its actions
     Status(control::StatusArguments),
     /// Tell the daemon to change nothing until `resume`
+    ///
+    /// Threads get back the CPUs that they had before.
     Pause(control::PauseArguments),
     /// Tell the daemon to act again after `pause`
     Resume(control::ResumeArguments),
     /// Tell the daemon to leave processes alone
+    ///
+    /// What they start is left alone too.
     Leave(control::LeaveArguments),
     /// Tell the daemon to manage processes whatever their size
+    ///
+    /// What they start is managed too.
     Manage(control::ManageArguments),
     /// Tell the daemon to read its configuration again
     Reload(control::ReloadArguments),

@@ -39,7 +39,7 @@ const JSON_VERSION: u32 = 1;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  rondpoint decide --machine machines/opteron-4.toml --model model.json --policy carrefour
+  rondpoint decide --machine machines/carrefour-a.toml --model model.json --policy carrefour
   rondpoint decide --machine here.toml --model model.json --print-model
 
 Exit status: 0 good, 2 bad usage or input. The model's format is in docs/decide.md.")]

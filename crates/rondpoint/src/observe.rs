@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), requires = "program")]
     sample_period: Option<u64>,
 
-    /// Count exactly these, for example `dram_node,llc_misses`; few events are not multiplexed
+    /// Count only these metrics, such as dram_node,llc_misses: few metrics need no multiplexing
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = metric, requires = "program")]
     events: Option<Vec<Metric>>,
 

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
+use rondpoint_core::controller::Controller;
 use rondpoint_core::policy::Policy;
 use rondpoint_linux::perf::generation::Metric;
-use rondpoint_trace::{PolicyChoice, TraceError};
+use rondpoint_trace::{Header, PolicyChoice, TraceError};
 
 /// A chosen policy.
 pub(crate) struct Chosen {
@@ -18,10 +19,20 @@ pub(crate) struct Chosen {
 pub(crate) fn choose(word: &str, preset: Option<&str>) -> Result<Chosen> {
     let mut choice = PolicyChoice::parse(word);
     choice.preset = choice.preset.or(preset.map(str::to_string));
-    match choice.make() {
-        Ok(policy) => Ok(Chosen { name: word.to_string(), policy }),
-        Err(TraceError::Policy { name, expected }) => bail!("--policy {name}: {expected}"),
-        Err(error) => Err(error.into()),
+    let policy = choice.make().map_err(of_option)?;
+    Ok(Chosen { name: word.to_string(), policy })
+}
+
+/// The controller of a header whose policies were chosen by `--policy`.
+pub(crate) fn controller(header: &Header) -> Result<Controller> {
+    header.controller().map_err(of_option)
+}
+
+/// The error with the option, which names the policy once.
+fn of_option(error: TraceError) -> anyhow::Error {
+    match error {
+        TraceError::Policy { name, expected } => anyhow!("--policy {name}: {expected}"),
+        error => error.into(),
     }
 }
 

@@ -129,7 +129,7 @@ fn prepare(
         topology: machine.topology.clone(),
         notes: Vec::new(),
     };
-    let controller = header.controller().context("--policy")?;
+    let controller = policies::controller(&header)?;
     let open = |path: &PathBuf| Output::open(path, caller);
     let report = management.report.as_ref().map(open).transpose()?;
     let record = management.record.as_ref().map(open).transpose()?;

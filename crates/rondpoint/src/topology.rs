@@ -28,7 +28,7 @@ const BAD_INPUT: u8 = 2;
 #[command(after_help = "\
 Examples:
   rondpoint topology
-  rondpoint topology --write-machine here.toml   # for run, observe and decide --machine, and the lab
+  rondpoint topology --write-machine here.toml   # for --machine of run, observe and decide
   rondpoint topology --capture here.tar          # to attach to a bug report
   rondpoint topology --xml here.xml              # then: lstopo -i here.xml
   rondpoint topology --measure --svg here.svg    # idle machine: latency and bandwidth by node

@@ -27,9 +27,18 @@ const MOST_RUNS: u64 = 10_000;
 /// What is compared with first touch where `--policy` is not given.
 const DEFAULT_CONTENDERS: [&str; 2] = ["interleave", "auto"];
 
+const EXAMPLES: &str = "\
+Examples:
+  rondpoint simulate --machine carrefour-a --workload partitioned
+  rondpoint simulate --machine carrefour-a --workload partitioned --policy autonuma,auto --runs 5
+  rondpoint simulate --case 17                 # one random case, under the rules of the swarm
+
+Names are those of the files in machines/ and workloads/.
+Exit status: 0 good, 1 a rule of the swarm is broken, 2 bad usage or input.";
+
 /// Simulate programs on a NUMA machine under several placements
 #[derive(Debug, Parser)]
-#[command(name = "rondpoint simulate", bin_name = "rondpoint simulate")]
+#[command(name = "rondpoint simulate", bin_name = "rondpoint simulate", after_help = EXAMPLES)]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
     #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
@@ -37,24 +46,25 @@ struct Arguments {
     /// Programs: a name or a file; several joined by + run side by side
     #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
     workload: Option<String>,
-    /// What places them: first-touch, interleave, interleave-late, autonuma, numad, oracle, or a
-    /// policy NAME[:PRESET], several at once joined by +; default: interleave,auto
+    /// Placements to compare with first-touch: interleave, interleave-late, autonuma, numad,
+    /// oracle, or a policy NAME[:PRESET]; policies joined by + act together [default:
+    /// interleave,auto]
     #[arg(long, value_name = "P[,P2…]", value_delimiter = ',')]
     policy: Option<Vec<String>>,
-    /// Seed of every chance and of the machine's hidden constants
+    /// Seed of every random choice and of the machine's hidden constants
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// So many runs of each, with seeds from --seed on
+    /// Runs of each placement, with seeds from --seed on
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MOST_RUNS))]
     runs: u64,
-    /// What the processor can tell: ibs, zen1, pebs, spe, samples, counters, none; default: the
-    /// machine's
+    /// Sensors of the processor: ibs, zen1, pebs, spe, samples, counters, none [default: the
+    /// machine's]
     #[arg(long, value_name = "PMU")]
     pmu: Option<String>,
     /// The kernel can copy pages to several nodes, as Carrefour's could
     #[arg(long)]
     replication: bool,
-    /// Write what the controller of one managed run or case saw and decided, for `rondpoint replay`
+    /// Record observations and decisions of one managed run or case, for `rondpoint replay`
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     record: Option<PathBuf>,
     /// Run N cases of the swarm, with seeds from --seed on: random machines, programs and faults,
@@ -68,7 +78,7 @@ struct Arguments {
     /// Print a paper's numbers beside simulated ones: carrefour, nmass, asymsched, sam
     #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case"])]
     reproduce: Option<String>,
-    /// Draws of what no source fixes, for --reproduce
+    /// Random draws of the values that the paper does not state, for --reproduce
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     draws: u64,
     /// Fit parameters on a paper's baselines and print them as TOML: carrefour
@@ -86,8 +96,8 @@ struct Arguments {
     /// N cases of the swarm without faults
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
     judge: Option<u64>,
-    /// Where the result of each host of --fleet or case of --swarm goes at once; a run that was
-    /// interrupted goes on from there
+    /// File that gets the result of each host of --fleet or case of --swarm at once; an interrupted
+    /// run continues from it
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
     /// Print JSON

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rondpoint_trace::PolicyChoice;
+use rondpoint_trace::{PolicyChoice, TraceError};
 
 /// One row of a comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +44,21 @@ impl FromStr for Contender {
         }
         let choices: Vec<PolicyChoice> = text.split('+').map(PolicyChoice::parse).collect();
         for choice in &choices {
-            choice.make().map_err(|error| {
-                let words: Vec<&str> = WORDS.iter().map(|(word, _)| *word).collect();
-                format!("{error}; or one of {}", words.join(", "))
-            })?;
+            choice.make().map_err(|error| refused(&error, choice, choices.len()))?;
         }
         Ok(Self::Managed(choices))
+    }
+}
+
+/// Why a policy of a contender was refused. Its name is in the text only where the contender has
+/// other policies too.
+fn refused(error: &TraceError, choice: &PolicyChoice, policies: usize) -> String {
+    let TraceError::Policy { name, expected } = error else { return error.to_string() };
+    let name = if policies > 1 { format!("{name}: ") } else { String::new() };
+    let words: Vec<&str> = WORDS.iter().map(|(word, _)| *word).collect();
+    match choice.preset {
+        None => format!("{name}{expected}; or one of {}", words.join(", ")),
+        Some(_) => format!("{name}{expected}"),
     }
 }
 
@@ -73,7 +82,12 @@ mod tests {
         for text in ["first-touch", "numad", "auto", "carrefour:draft", "sam+nmass"] {
             assert_eq!(text.parse::<Contender>().map(|it| it.to_string()), Ok(text.to_string()));
         }
-        let error = "magic".parse::<Contender>().expect_err("unknown");
-        assert!(error.contains("no such policy") && error.contains("first-touch"), "{error}");
+        let refused = |text: &str| text.parse::<Contender>().expect_err("unknown");
+        let error = refused("magic");
+        assert!(error.starts_with("no such policy") && error.contains("first-touch"), "{error}");
+        let error = refused("auto+magic");
+        assert!(error.starts_with("magic: no such policy"), "{error}");
+        let error = refused("sam:magic");
+        assert!(error.starts_with("no such preset") && !error.contains("first-touch"), "{error}");
     }
 }

@@ -22,10 +22,9 @@ const OBSERVE: &str = "observe";
 pub(super) struct Management {
     /// Policies in order of priority
     ///
-    /// carrefour moves pages; sam, nmass, home and sharing move threads; asymsched moves whole
-    /// processes; auto prices the proposals of all of them; observe does nothing. NAME:PRESET
-    /// chooses a preset. Without one a policy is as published, and auto is as tuned by this
-    /// project. [default: auto; observe where the placement is chosen by hand]
+    /// carrefour moves pages. sam, nmass, home and sharing move threads. asymsched moves whole
+    /// processes. auto prices the proposals of all of them. observe does nothing. NAME:PRESET
+    /// chooses a preset; without one, a published policy works as published. [default: auto]
     #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 
@@ -54,7 +53,7 @@ pub(super) struct Management {
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
 
-    /// Report in detail: windows, steps, checks, and what the guard held back
+    /// Report in detail: windows, steps, trials, and what the guard refused
     #[arg(long, short)]
     pub(super) verbose: bool,
 
@@ -106,7 +105,7 @@ Examples:
   sudo rondpoint run -- ./app --its-own-flags
   rondpoint run --dry-run --report what-it-would-do.json -- ./app
   rondpoint run --sensor faults -- ./app        # as on a machine without counters
-  rondpoint run --interleave all -- ./app       # place it as numactl does, and report
+  rondpoint run --interleave all -- ./app       # as numactl does, without a policy; reports
   sudo rondpoint run --near gpu:0 -- ./app      # beside that GPU";
 
 /// Of commands that run a program.
@@ -126,12 +125,13 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     pub(super) by_hand: ByHand,
 
-    /// Give each process the copy of these read-only files that lies on its node; with --dry-run
-    /// say whether that would pay
+    /// Keep a copy of these read-only files on each node, and let each process read the nearest;
+    /// with --dry-run, say whether that would pay
     #[arg(long, value_name = "PATH[,PATH]", value_delimiter = ',')]
     pub(super) replicate: Vec<PathBuf>,
 
-    /// The control socket of the daemon, which a user who may not count asks to manage the program
+    /// Control socket of the daemon; where you may not use counters, the daemon is asked to manage
+    /// the program
     #[arg(long, value_name = "FILE", default_value = SOCKET, hide_short_help = true)]
     pub(super) socket: PathBuf,
 
@@ -143,13 +143,13 @@ pub(crate) struct RunArguments {
 const ATTACH_EXAMPLES: &str = "\
 Examples:
   sudo rondpoint attach 4711
-  sudo rondpoint attach unit:postgresql                # every process of the unit
+  sudo rondpoint attach unit:postgresql               # every process of the unit
   sudo rondpoint attach --dry-run --verbose 4711      # what would be done, in detail";
 
 const ATTACH_STATUS: &str = "
 
-Threads get back the CPUs that they had when it ends, by ^C too; pages stay where they are.
-Exit status: 0 good, 125 rondpoint failed.";
+When attach ends, also by ^C, threads get back the CPUs that they had before. Pages stay where they
+are. Exit status: 0 good, 125 rondpoint failed.";
 
 /// Manage a program that runs already, and what it starts, until it ends or ^C
 #[derive(Debug, clap::Args)]
@@ -158,8 +158,8 @@ pub(crate) struct AttachArguments {
     #[command(flatten)]
     pub(super) management: Management,
 
-    /// Its process number, its name (name:postgres, or postgres alone), or all of a unit
-    /// (unit:nginx.service) or of a cgroup (cgroup:/machine.slice)
+    /// The program: a process number, a name (postgres or name:postgres), or every process of a
+    /// unit (unit:nginx.service) or of a cgroup (cgroup:/machine.slice)
     #[arg(value_name = "PROGRAM", value_parser = Target::parse)]
     pub(super) target: Target,
 }

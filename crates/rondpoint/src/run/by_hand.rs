@@ -10,8 +10,8 @@ use rondpoint_linux::syscall::memory::MemoryPolicy;
 use crate::number_sets::{Allowance, Range};
 use crate::placement::Placement;
 
-const HEADING: &str = "Placement by hand, as numactl writes it: 0-1,3; all; !0; +0 (counted in the \
-                       cpuset)";
+const HEADING: &str = "Placement by hand, as with numactl. Nodes and CPUs: 0-1,3; all; !0 (all but 0); \
+                       +0 (the first allowed)";
 
 /// Options that place the program when it begins.
 #[derive(Debug, Default, clap::Args)]
@@ -20,7 +20,7 @@ pub(super) struct ByHand {
     #[arg(long, short, value_name = "NODES", group = "memory", help_heading = HEADING)]
     interleave: Option<String>,
 
-    /// The same, as often as the kernel's weight of each node says (rondpoint weights)
+    /// The same, with each node's weight in the kernel (see rondpoint weights)
     #[arg(long, short, value_name = "NODES", group = "memory", help_heading = HEADING)]
     weighted_interleave: Option<String>,
 

@@ -11,6 +11,7 @@ use rondpoint_machine::Machine;
 use rondpoint_trace::{Header, PolicyChoice};
 
 use super::Question;
+use crate::policies;
 
 /// Pages that are remembered as moved: beyond them a recording says nothing more.
 const MOST_PAGES: usize = 1 << 20;
@@ -78,7 +79,7 @@ impl Other {
         let names: Vec<String> = header.policies.iter().map(ToString::to_string).collect();
         Ok(Self::Policies(Box::new(Decided {
             names: names.join(", "),
-            controller: header.controller().context("--policy")?,
+            controller: policies::controller(&header)?,
             outcomes: Vec::new(),
             pages: BTreeMap::new(),
             others: BTreeMap::new(),
