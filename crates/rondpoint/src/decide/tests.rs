@@ -53,6 +53,7 @@ plans! {
     sharers_on_two_sockets_come_together: "sam-2" "sam-example" "sam" => "sam-example.sam";
     one_of_four_clones_moves_away: "nmass-2" "four-soplex" "nmass" => "four-soplex.nmass";
     the_worst_pair_of_nodes_becomes_a_best_one: "asymsched-8" "worst-pair" "asymsched" => "worst-pair.asymsched";
+    hot_pages_leave_a_memory_only_node: "chiplet-cxl" "memory-only" "carrefour" => "memory-only.carrefour";
     two_programs_are_judged_apart: "carrefour-a" "two-programs" "carrefour" => "two-programs.carrefour";
 }
 
@@ -292,6 +293,7 @@ fn a_printed_model_is_read_back_as_the_same_model() {
         ("carrefour-a", "two-programs"),
         ("sam-2", "sam-example"),
         ("asymsched-8", "worst-pair"),
+        ("chiplet-cxl", "memory-only"),
     ] {
         let topology = Machine::load(&root(&format!("machines/{machine}.toml")))
             .expect("a machine file")

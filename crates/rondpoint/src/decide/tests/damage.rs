@@ -48,7 +48,7 @@ fn others() -> impl Strategy<Value = Value> {
     ]
 }
 
-const FILES: [(&str, &str); 7] = [
+const FILES: [(&str, &str); 8] = [
     ("carrefour-a", "shared-array"),
     ("carrefour-a", "read-shared"),
     ("carrefour-a", "two-programs"),
@@ -56,6 +56,7 @@ const FILES: [(&str, &str); 7] = [
     ("sam-2", "sam-example"),
     ("nmass-2", "four-soplex"),
     ("asymsched-8", "worst-pair"),
+    ("chiplet-cxl", "memory-only"),
 ];
 
 proptest! {
