@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(format!("{} {:?}", advice.nodes, advice.fit), expected);
     }
 
-    /// Two pairs of neighbours: 0 with 3, 1 with 2.
+    /// Distances between four nodes: 0 and 3 are neighbours, and 1 and 2.
     const PAIRS: [[u32; 4]; 4] =
         [[10, 32, 32, 16], [32, 10, 16, 32], [32, 16, 10, 32], [16, 32, 32, 10]];
 

@@ -231,8 +231,8 @@ mod tests {
         assert_eq!(shapes(all), (Vec::new(), 2));
     }
 
-    /// What is left of steps of one process when the moves of these threads are refused, and how
-    /// many are.
+    /// The threads that still move when the moves of `threads` are refused, and the number of
+    /// refused steps.
     fn left(steps: Vec<Proposal>, threads: &[u32], refusal: Refusal) -> (Vec<u32>, usize) {
         let (mut found, _) = candidates(steps);
         let permits = |step: Proposal| match step.action.tid() {

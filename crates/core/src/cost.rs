@@ -121,8 +121,8 @@ mod tests {
     use alloc::vec;
     use alloc::vec::Vec;
 
-    /// Loss of a thread that waits for the share `stalled` of its time, at this mean latency of
-    /// `accesses` accesses.
+    /// The loss of a thread that waits for memory for the share `stalled` of its time. `accesses`
+    /// accesses had this mean latency.
     fn lost(stalled: f64, latency_cycles: f64, accesses: f64) -> Price {
         let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
         let mut model = Model::empty(2);
@@ -141,7 +141,7 @@ mod tests {
         assert!((lost(0.8, 800.0, 1e6).likely - 0.6).abs() < 1e-9, "three fourths of the wait");
     }
 
-    /// The same without stall counts, from the requests/µs of one CPU.
+    /// The loss of a thread without stall counts, from the requests/µs of its CPU.
     fn lost_unseen(per_us: f64, latency_cycles: f64) -> Option<Price> {
         lost_on(
             &synthetic::parse("node:2 core:2 mhz:2000").expect("a machine"),

@@ -1,9 +1,9 @@
 //! Pauses of counting: when they begin, and the changes that end them.
 //!
-//! Counters cost a program 7 % when its threads sleep 7,500 times a second, counters and samples
-//! 12 % (docs/results/watch-barriers.md, emulated). So after a time without actions and trials,
-//! counting stops for as long as this time was, at most [`LONGEST_PAUSE`]. For a program that
-//! counting slows much ([`price`]), the quiet time is as short as the policies allow.
+//! Counters slow a program whose threads often sleep ([`price`] has measurements). So after a time
+//! without actions and trials, counting stops for as long as this time was, at most
+//! [`LONGEST_PAUSE`]. For a program that counting slows much, the quiet time is as short as the
+//! policies allow.
 //!
 //! During a pause, `/proc` and counters outside the cores are read once in
 //! [`GLANCE`](crate::limits::GLANCE), because they cost the program nothing. A pause ends when a
@@ -310,7 +310,7 @@ mod tests {
         Observation { at: Nanos::from_millis(ms), processes, ..Observation::default() }
     }
 
-    /// A process with a busy thread on CPU 0 and one on CPU 2 that sleeps.
+    /// A pause of a process with a busy thread on CPU 0 and a sleeping thread on CPU 2.
     fn pause() -> CountingPause {
         let begins = seen(1000, vec![process(7, &[(7, 2, 5), (8, 0, 900)])]);
         CountingPause::new(LONGEST_PAUSE, (&begins, &begins), BTreeMap::from([(Pid(7), 1.0)]), None)

@@ -390,7 +390,7 @@ mod tests {
         let mut trials = Trials::default();
         for window in 1..=MIN_TRIAL_WINDOWS {
             let mut model = Model::empty(1);
-            // The second process has another number in each window.
+            // The second process of each window is a new one, with a number of its own.
             let pids = [Pid(1), Pid(10 + window as u32)];
             model.apps = pids.map(|pid| App::new(pid, 0..0)).into();
             model.apps[0].cpu_time = Nanos(1);
@@ -408,8 +408,8 @@ mod tests {
         model
     }
 
-    /// Pages move for `spent` in each of fourteen windows, in which progress is half as fast. Then
-    /// it is a fifth faster. Verdicts, with the windows after which they came.
+    /// The verdicts, each with the number of windows before it. In fourteen windows pages move for
+    /// `spent` each, and progress is halved. Then progress is a fifth faster than before.
     fn verdicts(spent: Nanos) -> Vec<(usize, Verdict)> {
         let pages = Vec::new();
         let mechanism = crate::plan::Mechanism::CoLocation;
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
     }
 
-    /// Threads take over each other's parts: they run as before, on memory that is far away now.
+    /// Threads exchange their parts of the data. They run as before, but on remote memory.
     #[test]
     fn what_was_before_leaves_out_another_placement() {
         let window = |local| Measure { local_percent: Some(local), ..Measure::default() };

@@ -65,13 +65,13 @@ mod tests {
     use crate::units::Bytes;
     use alloc::string::{String, ToString as _};
 
-    /// Threads of processes of the same number have their data on node 0 and go back to these CPUs.
-    /// The machine has two nodes with two CPUs each; `busy` are the CPUs of others.
+    /// Checks where threads go back to. Their data is on node 0, and `back` has the CPU of each.
+    /// The machine has two nodes with two CPUs each; other processes run on the CPUs `busy`.
     fn check(back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         check_from(3, back, busy, expected);
     }
 
-    /// The same, from this CPU.
+    /// As `check`, with threads that run on the CPU `now`.
     fn check_from(now: usize, back: &[(u32, usize)], busy: &[usize], expected: &[&str]) {
         let topology = synthetic::parse("node:2 core:2").expect("a machine");
         let mut model = Model::empty(2);

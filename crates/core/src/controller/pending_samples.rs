@@ -102,7 +102,8 @@ mod tests {
     use crate::units::Tid;
     use alloc::vec;
 
-    /// Seconds of faults, of two threads on each of so many pages, ten times a second.
+    /// The faults that are kept after `seconds` seconds. Ten times a second, two threads fault on
+    /// each of `pages` pages.
     fn remembered(pages: u64, seconds: u64) -> (PendingSamples, u64) {
         let mut pending = PendingSamples::default();
         let mut most = 0;

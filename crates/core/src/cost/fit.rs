@@ -100,7 +100,7 @@ mod tests {
         description.links =
             [(0, 1), (1, 0)].map(|(from, to)| Link { from, to, bytes_per_s: 6.4e9 }).into();
         let topology = Topology::new(description).expect("sound");
-        // Two controllers, then links of 100 lines in a µs, of which 20 and 30 are requests.
+        // Two controllers without load, then two links of 100 lines/µs with 20 and 30 requests/µs.
         let load = [0.0, 0.0, 20.0, 30.0];
         let fitted = |uses: Option<[f64; 2]>| {
             let mut charges = Charges::of(&topology);

@@ -75,8 +75,8 @@ impl Prior {
 mod tests {
     use super::*;
 
-    /// The share of node 0 in a page that only node 0 was seen to use, three times, beside these
-    /// pages of the process.
+    /// The share of node 0 in the accesses to a page. Three samples of the page came from node 0.
+    /// `pages` are the samples of the process's other pages, by node.
     fn share(pages: &[[u32; 2]]) -> f64 {
         let mut ownership = Ownership::default();
         for page in pages {
@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn it_is_as_shared_as_the_others_where_all_nodes_use_all() {
-        // What three samples of either node with the same chance look like.
+        // Pages with three samples each, if both nodes use every page equally: as often as chance
+        // gives.
         let shared = [[3, 0], [2, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [0, 3]].repeat(100);
         let share_of_shared = share(&shared);
         assert!(share_of_shared > 0.5 && share_of_shared < 0.55, "{share_of_shared}");

@@ -72,7 +72,8 @@ mod tests {
         synthetic::parse("node:4 core:2 mhz:2000").expect("a machine")
     }
 
-    /// A thread on each node, all with their pages on nodes as `holds` says, at this latency.
+    /// A thread on each node. Each thread's accesses go to the nodes in the shares of `holds`, with
+    /// this latency.
     fn scene(holds: [f64; 4], latency_cycles: f64) -> Model {
         let mut model = Model::empty(4);
         for node in 0..4 {
@@ -90,7 +91,7 @@ mod tests {
         model
     }
 
-    /// A fourth of the pages each from one node to others.
+    /// A proposal that moves a fourth of the pages from one node to each of three others.
     fn spread(from: u16, to: [u16; 3]) -> Proposal {
         let page =
             |(number, to): (u64, u16)| PageMove { address: number << 12, shift: 12, from, to };

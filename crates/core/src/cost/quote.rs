@@ -308,7 +308,7 @@ mod tests {
     const COUNTED: Evidence =
         Evidence { counts_stalls: true, latency_accesses: 1e4, knows_traffic: true };
 
-    /// Lower bound of a predicted change of this size.
+    /// The lower bound of the gain, where the likely gain is `likely`.
     fn least(likely: f64, evidence: Evidence) -> f64 {
         Interval::around(likely, likely * error_of(evidence)).least
     }

@@ -1,24 +1,21 @@
 //! Whether counting slows a program much. The cost arises at each switch of a thread on or off a
 //! CPU, and at the birth of each task.
 //!
-//! Measured (*emulated*, in a slow motion of 10; docs/results/watch-children.md):
-//! - Two threads that sleep 1,200 times per second of CPU time lose 7 % of their speed, which is 59
-//!   µs each time. Two threads at 7,500 barriers a second lose 18 %.
-//! - Eight threads that start one child after the other, 113 a second, lose 15 %, which is 12 ms a
-//!   child.
+//! Measured (*emulated*, in a slow motion of 10):
+//! - Two threads that meet at 750 barriers a second lose 7 % of their speed by counters, and 12 %
+//!   by counters and samples (docs/results/watch-barriers.md).
+//! - Eight threads that start one child after the other, 113 a second, lose 9 to 11 % while their
+//!   tasks are counted (docs/results/watch-children.md).
 //!
-//! On metal, without slow motion, a tenth of these costs is expected (inferred). On a busy virtual
-//! machine, 128 inherited events that count nothing made the birth and end of a process 1.1 ms
-//! longer.
+//! On metal, without slow motion, a tenth of these costs is expected (inferred).
 
 use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};
 use crate::units::Tid;
 
-/// Time slices per second of CPU time above which counting costs too much: 3 % in slow motion, a
-/// tenth of that without (our choice).
+/// Time slices per second of CPU time above which counting costs too much (our choice).
 const DEAR_SLICES: f64 = 500.0;
-/// A birth costs about as much as this many time slices.
+/// A birth counts as this many time slices (our choice).
 const SLICES_OF_A_BIRTH: f64 = 500.0;
 
 /// Whether counting cost too much for any running process between two observations. `false` if the

@@ -188,8 +188,8 @@ mod tests {
 
     const PID: Pid = Pid(7);
 
-    /// Windows, each (ms, CPUs in use, requests/µs), then glances 100 ms apart, each (CPUs,
-    /// requests/µs); tells which of them disturbs.
+    /// Whether each glance ends the wait. `windows` are (ms, CPUs in use, requests/µs). `glances`
+    /// follow at intervals of 100 ms and are (CPUs in use, requests/µs).
     fn disturbing(windows: &[(u64, f64, f64)], glances: &[(f64, f64)]) -> Vec<bool> {
         let mut usual = Usual::default();
         for &(ms, cpus, per_us) in windows {

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::units::Pid;
 
-    /// Start, end, inode, offset.
+    /// Mappings of a process: start, end, inode, offset.
     type Mapped<'a> = &'a [(u64, u64, u64, u64)];
 
     /// Processes, each with its percent of a CPU and its mappings.
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(memory.address_in(1, 0, 0x4000), Some(0xa000));
         assert_eq!(memory.address_in(0, 1, 0xa000), Some(0x4000));
         assert_eq!(memory.address_in(1, 0, 0x1000), None, "this part is not mapped there");
-        // An object that one process has mapped, and addresses behind it.
+        // Addresses of an object that one process alone has mapped, and addresses behind its end.
         for (app, address) in [(1, 0x1000), (1, 0xb000), (0, 0x5000)] {
             assert_eq!(memory.owner(app, address), (app, address));
             assert!(memory.sharers(app, address).is_empty());

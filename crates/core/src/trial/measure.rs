@@ -294,7 +294,7 @@ mod tests {
     use crate::model::Traffic;
     use crate::units::{Pid, Tid};
 
-    /// Windows from `instructions slowest latency stalls progress`, `-` for what is not known.
+    /// Windows as `instructions slowest latency stalls progress`. `-`: not known.
     fn windows(text: &str) -> Vec<Measure> {
         let window = |line: &str| {
             let numbers: Vec<Option<f64>> =
@@ -336,7 +336,8 @@ mod tests {
     fn more_instructions_alone_are_no_success_and_fewer_may_be_one() {
         let before = "100 20 500 0.5 - / 101 20 501 0.5 - / 99 20 499 0.5 -";
         check(before, "150 20 500 0.5 - / 151 20 501 0.5 - / 149 20 499 0.5 -", Verdict::Unclear);
-        // Less spinning: the sum falls, the slowest thread and the latency improve.
+        // Threads spin less: all instructions fall, and those of the slowest thread and the latency
+        // improve.
         check(before, "80 25 300 0.3 - / 81 25 301 0.3 - / 79 25 299 0.3 -", Verdict::Better);
     }
 
@@ -376,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_window_in_which_something_was_not_counted_leaves_it_to_the_others() {
-        // By latency alone this is worse.
+        // The latency alone would be a change for the worse.
         let before = "- - 150 - - / 100 20 150 - - / 101 20 151 - - / 99 20 149 - -";
         let after = "140 28 180 - - / 141 28 181 - - / 139 28 - - - / 140 28 181 - -";
         check(before, after, Verdict::Unclear);
@@ -392,8 +393,8 @@ mod tests {
         );
     }
 
-    /// Threads that spin once memory was moved: five times the instructions, and half of the
-    /// requests for memory, which are served sooner.
+    /// After a move of memory, threads spin at a barrier. They execute five times the instructions
+    /// and make half of the requests to memory, with less latency.
     #[test]
     fn threads_that_spin_are_another_phase_also_where_only_requests_are_counted() {
         let window = |instructions_per_s, requests_per_us, latency, source| {
@@ -413,7 +414,7 @@ mod tests {
             Comparison::between(&before, &after).verdict(false)
         };
         assert_eq!(verdict(TrafficSource::Samples), Verdict::PhaseChange);
-        // What faults count says nothing of it: this cannot be told.
+        // Page faults do not tell the amount of work, so the phase change is not seen.
         assert_eq!(verdict(TrafficSource::HintFaults), Verdict::Better);
     }
 

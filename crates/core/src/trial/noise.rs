@@ -110,7 +110,7 @@ mod tests {
         (0..count).map(|_| window()).collect()
     }
 
-    /// Share of trials in which a change of the mean shows as one for the worse.
+    /// The share of trials in which the change of the mean is called worse.
     fn called_worse(windows_before: usize, windows_after: usize, mean_after: f64) -> f64 {
         const TRIALS: usize = 4_000;
         let mut random = Random::new(5);
@@ -128,7 +128,7 @@ mod tests {
         for before in 1..=6 {
             for after in [3, 4, 8] {
                 let share = called_worse(before, after, 100.0);
-                // One side of an interval of 95 %, and the error of a share of 4,000.
+                // 2.5 % on one side of the interval, and the error of a share of 4,000 trials.
                 assert!(share < 0.035, "{before} and {after} windows: {share}");
             }
         }

@@ -201,8 +201,8 @@ mod tests {
         Plan { number, steps: pids.iter().map(step).collect(), ..Plan::default() }
     }
 
-    /// Processes make this progress, are moved by these plans one window after the other, and make
-    /// that progress. Compares the verdicts with `expected`.
+    /// Checks the verdicts. The processes make the progress `before`, then `plans` move them one
+    /// window after the other, then they make the progress `after`.
     fn check(before: &[f64], plans: &[&[u32]], after: &[f64], expected: &str) {
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn of_two_that_lose_the_one_that_lost_more_goes_back_and_the_other_is_judged_without_it() {
-        // Away they share a cache: one of them alone there gains.
+        // On the new node the two processes share a cache. A process alone there gains.
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0, 10.0]), |_| false), []));
         trials.begin(&plan(1, &[1, 2]));
@@ -282,8 +282,8 @@ mod tests {
 
     #[test]
     fn what_is_under_way_is_judged_when_it_is_complete_or_for_long_enough() {
-        // The process is slower far from its memory and faster with it. The last number counts
-        // windows of a quarter of a second until the verdict.
+        // The process is slower while its memory is remote and faster afterwards. The last number
+        // counts the windows until the verdict.
         const WINDOW: Nanos = Nanos::from_millis(250);
         let told = |under_way: u64| {
             let mut trials = Trials::default();

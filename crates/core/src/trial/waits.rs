@@ -183,8 +183,8 @@ mod tests {
         Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() }
     }
 
-    /// Seconds of wait after each trial. `-` = nothing won, `?` = measures contradict each other,
-    /// `+` = won. `~` = another phase, as many windows as a verdict needs.
+    /// The seconds of wait after each trial. `-`: it gained nothing. `?`: its measures contradict
+    /// each other. `+`: it gained. `~`: as many windows of another phase as a verdict needs.
     fn waits(trials: &str) -> Vec<u64> {
         let mut waits = Waits::default();
         let now = Nanos::from_secs(100);

@@ -214,7 +214,7 @@ mod tests {
         requests_of(|event| counts.iter().find(|(of, _)| *of == event).map(|(_, count)| *count))
     }
 
-    /// Two of node 0's samples for each of node 1's on controller 0; nothing sampled on 1.
+    /// Controller 0 has two samples from node 0 for each from node 1. Controller 1 has none.
     #[test]
     fn what_controllers_served_belongs_to_the_nodes_that_were_sampled_there() {
         let mut sums = SampleSums::new(2, 2);

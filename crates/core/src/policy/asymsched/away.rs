@@ -104,8 +104,8 @@ mod tests {
     use crate::units::{Nanos, Pid};
     use alloc::vec;
 
-    /// Nodes with threads, megabytes by node, requests `from>to:rate`; the result is "node>host" of
-    /// each part.
+    /// Checks the host that each part gets, as (node, host). The input is the nodes with threads,
+    /// the memory of each node and the requests/µs from node to node.
     fn check(
         threads: &[usize],
         memory: &[u64],
@@ -131,7 +131,7 @@ mod tests {
     fn what_a_thread_left_behind_belongs_to_its_new_node() {
         let all = [(0, 0, 9.0), (0, 3, 9.0), (2, 0, 9.0), (2, 3, 9.0)];
         check(&[0, 2], &[2, 0, 0, 2], &all, &[(3, 2)]);
-        // Also where the thread that stayed uses it more.
+        // The host is the same if the thread that stayed uses the part more.
         check(&[0, 2], &[2, 0, 0, 2], &[(0, 0, 9.0), (0, 3, 20.0), (2, 3, 9.0)], &[(3, 2)]);
     }
 

@@ -217,7 +217,8 @@ mod tests {
     use crate::model::Traffic;
     use crate::units::Pid;
 
-    /// "1>2 2>3" as moves, "0>1:5" as requests per microsecond, percent out.
+    /// Checks the percentage of accesses to nodes that the process left. `moves` are (from, to),
+    /// `rates` are (accessing, holding, requests/µs).
     fn check_old(moves: &[(usize, usize)], rates: &[(usize, usize, f64)], expected: Option<f64>) {
         let moves: Vec<NodeMove> = moves.iter().map(|&(from, to)| NodeMove { from, to }).collect();
         let mut app = App::new(Pid(1), 0..0);
@@ -230,7 +231,7 @@ mod tests {
     #[test]
     fn accesses_to_nodes_left_for_good_count_from_any_node() {
         check_old(&[(1, 2)], &[(2, 1, 60.0), (0, 1, 30.0), (0, 0, 10.0)], Some(90.0));
-        // Node 1 was left by some and taken by others: only node 0 is left for good.
+        // Threads left node 1 and others came to it, so only node 0 counts as left.
         check_old(&[(0, 1), (1, 2)], &[(1, 0, 20.0), (2, 1, 80.0)], Some(20.0));
         check_old(&[(1, 2)], &[], None);
     }

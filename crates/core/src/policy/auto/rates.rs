@@ -73,8 +73,8 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString as _};
 
-    /// Resulting rates of requests, one after the other: `placing:cycles`, `following:cycles` and
-    /// `followed:cycles`, `naming:cycles` and `named:cycles`.
+    /// Checks the sampling rates after each wish. A wish is `placing:cycles`, `following:cycles`,
+    /// `naming:cycles`, or the end of one: `followed:cycles`, `named:cycles`.
     fn check(wishes: &str, expected: &str) {
         let mut rates = Rates::default();
         let told: Vec<String> = wishes.split(' ').map(|wish| told(&mut rates, wish)).collect();

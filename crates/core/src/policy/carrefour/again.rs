@@ -110,8 +110,8 @@ mod tests {
         Model { threads: (0..threads).map(thread).collect(), apps: vec![app], ..Model::empty(2) }
     }
 
-    /// Whether an application that was judged in one state, with this rate, is judged again in
-    /// another state.
+    /// Whether an application is judged again in the state `now`, after a judgement in the state
+    /// `judged` that set this sampling rate.
     fn notices(judged: &Model, sampling: Sampling, now: &Model) -> bool {
         let topology = synthetic::parse("node:2 core:2 mhz:2000").expect("a machine");
         let mut carrefour = Carrefour::new(STEADY);

@@ -63,7 +63,7 @@ impl PhaseMisses {
 mod tests {
     use super::*;
 
-    /// Epochs of one process, `MPKI@domain`, and the misses assumed at the end.
+    /// Checks the misses that are assumed after these epochs of a process, each `MPKI@domain`.
     fn check(epochs: &str, expected: f64) {
         let (mut placements, mut misses) = (Placements::default(), PhaseMisses::default());
         for epoch in epochs.split_whitespace() {

@@ -163,7 +163,8 @@ mod tests {
     fn regression_is_the_swapped_print_within_its_bounds() {
         let values = [0.0, 1.0, 10.0, 20.0, 27.0, 100.0].map(|mpki| PUBLISHED_LINE.at(mpki));
         assert_eq!(values, [1.05, 1.065, 1.2, 1.35, 1.455, 1.5]);
-        // Read as printed, intercept 0.015 and slope 1.05, the penalty would be 21 at 20 MPKI.
+        // The paper prints intercept 0.015 and slope 1.05: the penalty would be 21 at 20 MPKI. So
+        // the two are exchanged.
         let as_printed = PUBLISHED_LINE.slope_per_mpki + PUBLISHED_LINE.intercept * 20.0;
         assert!((as_printed - 21.015).abs() < 1e-9, "{as_printed}");
     }

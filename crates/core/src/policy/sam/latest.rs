@@ -128,7 +128,8 @@ mod tests {
     use crate::model::App;
     use crate::units::Pid;
 
-    /// Rates of two threads in one interval: the misses of each and the CPU of the first.
+    /// The latest rates of two threads after an interval. `misses` are those of each thread, `cpu`
+    /// is the CPU of the first.
     fn observe(latest: &mut Latest, cpu: usize, misses: [Option<f64>; 2]) -> [Rates; 2] {
         let topology = crate::topology::synthetic::parse("node:2 core:2").expect("a machine");
         let mut model = Model::empty(2);

@@ -142,7 +142,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    /// `page:thread` words in, `lower-upper:samples` words out.
+    /// Checks the pairs `lower-upper:samples` that come from the touches `page:thread`.
     fn check(touches: &str, minimum: u32, expected: &str) {
         let touch = |word: &str| {
             let (page, thread) = word.split_once(':').expect("page:thread");

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// Every injective assignment, tried.
+    /// The largest gain, found by trying every injective assignment.
     fn brute(rows: usize, columns: usize, used: u32, gains: &[i64]) -> Option<i64> {
         let Some(row) = rows.checked_sub(1) else { return Some(0) };
         let usable =
