@@ -45,8 +45,8 @@ enum Command {
     Test(test::Arguments),
     /// Build the lab's parts and run the lab's command: ./x lab --help shows what it can do
     Lab(lab::Arguments),
-    /// Four programs under five placements on an emulated machine, in about three minutes after the
-    /// build; with --quick one under three, in one
+    /// Four programs under five placements on an emulated machine, in about four minutes after the
+    /// build; with --quick one program under three, in one minute
     Demo(demo::Arguments),
     /// Build rondpoint as one static file for each architecture, and packages (deb, rpm, tar, OCI
     /// image), into target/dist

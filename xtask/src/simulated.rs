@@ -282,8 +282,9 @@ fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
         "title": "auto against single policies and interleaving",
         "about": format!(
             "Speed against first touch: geometric mean, worst and best, and the share that is slower \
-             than first touch by more than 2 %. Scenes are every machine with every workload, swarm \
-             is {cases} drawn cases without faults."
+             than first touch by more than 2 %. Scenes are every machine with every workload. The \
+             rows of the swarm are its first {cases} cases without faults, each under every \
+             policy. docs/results/swarm.md has more cases, and worse ones among them."
         ),
         "kind": "simulated",
         "machine": "all",

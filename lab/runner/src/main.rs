@@ -64,7 +64,7 @@ struct Arguments {
 enum Command {
     /// Run a program under several memory placements and compare them
     Run(run::Arguments),
-    /// Four programs under five placements, Rondpoint's among them, in three minutes
+    /// Four programs under five placements, Rondpoint's among them, in about four minutes
     Demo(demo::Arguments),
     /// What the policies bring on their papers' programs, against every fixed placement, and on
     /// others

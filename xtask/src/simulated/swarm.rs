@@ -91,7 +91,8 @@ pub(super) fn page(ran: &Ran<Report>, notes: &[String], commit: &str) -> Value {
             "Each case is a machine, programs, sensors, faults and a policy, drawn from its seed. \
              docs/simulator.md has the rules. {} cases, seeds {} to {last}, {} steps of the \
              controller. Work is against first touch, in cases without faults, the geometric mean \
-             over processes. Digest of the generator's ranges: {}.",
+             over processes. Each case has one policy, so the rows do not compare policies: \
+             docs/results/priced.md does. Digest of the generator's ranges: {}.",
             report.cases, report.first_seed, report.steps, report.ranges
         ),
         "kind": "simulated",
