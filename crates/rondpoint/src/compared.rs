@@ -62,6 +62,7 @@ mod tests {
             instructions: change(3.87, 0.05),
             slowest: change(-0.021, 0.04),
             latency: change(0.12, 0.03),
+            by_latency: None,
             unstalled: None,
             local: change(0.5, 0.1),
             combined: None,
