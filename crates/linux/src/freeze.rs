@@ -365,6 +365,20 @@ mod tests {
     }
 
     #[test]
+    fn a_later_process_with_the_number_of_the_target_is_not_frozen() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut child, later, _) = sleeping();
+        let earlier = Identity { started: rondpoint_core::Nanos(1), ..later };
+        let mut ledger =
+            LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
+        let found = freeze(&Root::live(), earlier, LONG, &mut ledger).unwrap();
+        assert!(matches!(found, Freeze::Gone), "{found:?}");
+        assert_eq!(lines(&ledger).len(), 1, "the manager only");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
     fn a_process_that_ends_before_it_is_stopped_is_gone_and_the_ledger_says_so() {
         let directory = tempfile::tempdir().unwrap();
         let (mut child, identity, handle) = sleeping();

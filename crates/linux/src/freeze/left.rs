@@ -80,7 +80,27 @@ fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>
 
 #[cfg(test)]
 mod tests {
+    use rondpoint_core::Nanos;
+
     use super::*;
+    use crate::sleeper::Sleeper;
+
+    /// Its user has stopped a later process with the number of the one that was frozen.
+    #[test]
+    fn a_later_process_with_the_number_of_a_frozen_one_stays_as_it_is() {
+        let later = Sleeper::start();
+        let earlier = Identity { started: Nanos(1), ..later.identity() };
+        let handle = watch_end(later.identity().pid.0 as i32).unwrap();
+        signal(handle.as_fd(), libc::SIGSTOP).unwrap();
+        while !later.is_stopped() {
+            std::thread::yield_now();
+        }
+        let left = Left { frozen: vec![(earlier, Means::Signal)], ..Left::default() };
+        assert_eq!(restore(&Root::live(), &left), Restored { gone: 1, ..Restored::default() });
+        assert!(later.is_stopped());
+        let left = Left { frozen: vec![(later.identity(), Means::Signal)], ..Left::default() };
+        assert_eq!(restore(&Root::live(), &left), Restored { thawed: 1, ..Restored::default() });
+    }
 
     #[test]
     fn counts_of_several_ledgers_add_up() {

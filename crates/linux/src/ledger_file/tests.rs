@@ -93,6 +93,18 @@ fn what_a_dead_manager_left_is_told_last_change_first_without_what_was_settled()
     assert!(!path.exists());
 }
 
+/// Plans of two managed trees may have the same number.
+#[test]
+fn what_is_settled_of_one_process_is_left_to_undo_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("ledgers");
+    let mut dead = LedgerFile::create(&folder, &Root::live()).unwrap();
+    dead.write(&entries(&[pages(1, 0x1000)])).unwrap();
+    dead.write(&[Entry::Settled { pid: 8, plans: vec![1] }]).unwrap();
+    drop(dead);
+    assert_eq!(left_behind(&folder).unwrap().left[0].open, entries(&[pages(1, 0x1000)]));
+}
+
 /// A newer version may have written it: what it says is not to be lost.
 #[test]
 fn a_ledger_that_is_not_understood_is_set_aside_and_never_removed() {
