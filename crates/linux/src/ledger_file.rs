@@ -305,7 +305,7 @@ pub fn left_behind(folder: &Path) -> Result<Legacy, LinuxError> {
                 let _ = fs::remove_file(&path);
             }
             Ok(Some(file)) => match read(path, file) {
-                Ok(Found::Left(left)) => legacy.left.push(left),
+                Ok(Found::Left(left)) => legacy.left.push(*left),
                 Ok(Found::Ended(ended)) => legacy.ended.push(ended),
                 Err(error) => legacy.unusable.push(error),
             },
@@ -351,7 +351,7 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
 
 /// The ledger of a dead manager, by what there is to do.
 enum Found {
-    Left(Left),
+    Left(Box<Left>),
     Ended(Ended),
 }
 
@@ -372,7 +372,8 @@ fn read(path: PathBuf, mut file: File) -> Result<Found, LinuxError> {
             return Err(LinuxError::Input { what: path.display().to_string(), problem });
         }
     };
-    Ok(Found::Left(Left { file: Some(file), ..parse(path, &text, later_ns)? }))
+    let left = parse(path, &text, later_ns)?;
+    Ok(Found::Left(Box::new(Left { file: Some(file), ..left })))
 }
 
 /// By the first line. Without one, the entries are of these namespaces.
