@@ -34,6 +34,16 @@ const BELIEVED: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(super) struct Census {
     known: BTreeMap<Pid, Known>,
+    /// Processes that have ended and wait for their parents, or cannot be read. Thousands of them
+    /// would otherwise keep later processes from being read.
+    unread: BTreeMap<Pid, Unread>,
+}
+
+/// A process that was not readable.
+#[derive(Debug, Clone, Copy)]
+struct Unread {
+    tried_at: Instant,
+    due_after: Duration,
 }
 
 /// One process.
@@ -77,14 +87,16 @@ impl Census {
         let pids: Vec<Pid> = names.iter().filter_map(|name| name.parse().ok().map(Pid)).collect();
         let there: std::collections::BTreeSet<Pid> = pids.iter().copied().collect();
         self.known.retain(|pid, _| there.contains(pid));
+        self.unread.retain(|pid, _| there.contains(pid));
         let now = Instant::now();
         let mut due: Vec<(bool, Duration, Pid)> = pids
             .into_iter()
-            .filter_map(|pid| match self.known.get(&pid) {
-                None => Some((false, Duration::ZERO, pid)),
-                Some(known) => {
-                    let overdue = now.checked_duration_since(known.read_at + known.due_after)?;
-                    Some((true, overdue, pid))
+            .filter_map(|pid| {
+                let known = self.known.get(&pid).map(|known| known.read_at + known.due_after);
+                let unread = || self.unread.get(&pid).map(|one| one.tried_at + one.due_after);
+                match known.or_else(unread) {
+                    None => Some((false, Duration::ZERO, pid)),
+                    Some(due) => Some((true, now.checked_duration_since(due)?, pid)),
                 }
             })
             .collect();
@@ -101,8 +113,12 @@ impl Census {
         let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
         let Some(found) = found.filter(TaskStat::is_alive) else {
             self.known.remove(&pid);
+            let before = self.unread.get(&pid).map(|one| 2 * one.due_after);
+            let due_after = before.unwrap_or(every).min(SELDOM.max(every));
+            self.unread.insert(pid, Unread { tried_at: now, due_after });
             return;
         };
+        self.unread.remove(&pid);
         let ticks = ticks_per_second();
         let started = Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks));
         let identity = Identity { pid, started };
@@ -272,6 +288,33 @@ mod tests {
         fs::remove_dir_all(from.in_proc("7")).unwrap();
         census.look(&from, every);
         assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+
+    #[test]
+    fn thousands_of_ended_processes_hide_no_later_one() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        let pace = Pace { every: Duration::from_secs(5), busy: 0.5 };
+        let last = MOST_READ as u32 + 2;
+        for pid in 2..=last {
+            fixture.process(pid, 1, 0, 10);
+            if pid < last {
+                let path = from.in_proc(format!("{pid}/stat"));
+                let ended = fs::read_to_string(&path).unwrap().replace(") S", ") Z");
+                fs::write(path, ended).unwrap();
+            }
+        }
+        let mut census = Census::default();
+        for _ in 0..2 {
+            census.look(&from, pace);
+        }
+        assert!(census.get(Pid(last)).is_some());
+        assert_eq!(census.len(), 1);
+        // One of the numbers goes to a process that lives.
+        fixture.process(2, 1, 0, 10);
+        census.look(&from, Pace { every: Duration::ZERO, ..pace });
+        assert!(census.ask(&from, Pid(2), pace).is_some());
+        assert!(!census.unread.contains_key(&Pid(2)));
     }
 
     #[test]
