@@ -106,7 +106,7 @@ impl Arbiter {
 
     /// Updates the phase of each process from an interval.
     pub fn observe(&mut self, model: &Model, topology: &Topology) {
-        self.stays.observe(model, topology);
+        self.stays.observe(model, topology, HORIZON.1);
         self.belief.forget_gone(model);
         self.promises.forget_gone(model);
         self.phases.retain(|pid, _| model.app(*pid).is_some());
@@ -291,8 +291,13 @@ impl Arbiter {
         candidate.steps.extend(refused.iter().map(|one| one.proposal.clone()));
         let bill = self.bill(seen, &candidate);
         let price = self.price(seen, &Placement::unchanged(), &candidate, &bill, rules);
-        let worth = price.map(|price| price.worth).filter(|worth| worth.value() > 0.0);
-        let Some(worth) = worth else { return };
+        let Some(Price { worth, change }) = price.filter(|price| price.worth.value() > 0.0) else {
+            return;
+        };
+        let now = seen.model.at;
+        if candidate.claims.iter().any(|pid| self.promises.left(*pid, change, now).is_some()) {
+            return;
+        }
         for pid in candidate.claims {
             let most = rules.waiting.entry(pid).or_insert(0.0);
             *most = most.max(worth.belief * worth.least);

@@ -67,13 +67,21 @@ impl Judged {
     }
 
     /// Best estimate of the change of speed. Moves of pages leave the program's misses as they are,
-    /// so there the change of the latency tells it too, and often with less noise.
+    /// so there the change of the latency tells it too, and often with less noise. If both are
+    /// further apart than their noise, the instructions are believed.
     #[must_use]
     pub fn won(&self) -> Option<Change> {
         let moved_pages = self.kinds.iter().all(|kind| kind.moves_pages());
-        let by_latency = self.comparison.by_latency.filter(|_| moved_pages);
+        let is_told = self.comparison.progress.is_some();
+        let by_latency = self.comparison.by_latency.filter(|_| moved_pages && !is_told);
         match (self.speed(), by_latency) {
-            (Some(speed), Some(by_latency)) => Some(speed.with(by_latency)),
+            (Some(speed), Some(by_latency)) => {
+                let apart = (speed.change - by_latency.change).abs();
+                Some(match apart <= speed.noise + by_latency.noise {
+                    true => speed.with(by_latency),
+                    false => speed,
+                })
+            }
             (one, other) => one.or(other),
         }
     }

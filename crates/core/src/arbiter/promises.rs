@@ -1,11 +1,12 @@
 //! Waits after promises that came to nothing, by process.
 //!
-//! Moves of pages go on from round to round, and a trial may neither find their gain nor exclude
-//! it. So after a trial that found no gain, its process waits before the next promise that is no
-//! larger. All policies and mechanisms share the wait, and it doubles each time. Larger promises do
-//! not wait. Not vain is a promise above the noise that the measured change still allows. A gain
-//! clears the wait. Another phase of the program ends it, but the next one is longer still. What
-//! came of a promise of a tenth or more changes the belief instead.
+//! Moves of pages go on from round to round. A trial may exclude the gain that a round promised, or
+//! find nothing where less than 1 % was promised, which none can tell. Then its process waits
+//! before the next promise that is no larger. All policies and mechanisms share the wait, and it
+//! doubles each time. Larger promises do not wait. A trial that leaves the promised gain possible
+//! changes nothing: gains of rounds add up. A gain clears the wait. Another phase of the program
+//! ends it, but the next one is longer still. What came of a promise of a tenth or more changes the
+//! belief instead.
 
 use super::TRIAL;
 use crate::belief::PRIOR;
@@ -24,17 +25,17 @@ pub(super) struct VainPromises {
 #[derive(Debug, Clone, PartialEq)]
 struct Vain {
     wait: Wait,
-    /// The largest promise that came to nothing in a row of them.
+    /// The largest promise of a row in one phase that came to nothing.
     promise: f64,
 }
 
-/// The predicted gain of a trial, if it came to nothing: the trial found none, and does not leave
-/// it possible either. A gain within the noise counts as none. Larger predictions than [`PRIOR`]
-/// are left to the belief, which learns from them at once.
+/// The predicted gain of a trial, if it came to nothing: the trial found none and excludes it, or
+/// it is too small for any trial. Larger predictions than [`PRIOR`] are left to the belief, which
+/// learns from them at once.
 fn vain_promise(judged: &Judged) -> Option<f64> {
     let won = judged.won().unwrap_or(Change { change: 0.0, noise: LEAST_NOISE });
     let is_vain = |predicted: &f64| {
-        let is_possible = *predicted > won.noise && *predicted <= won.change + won.noise;
+        let is_possible = *predicted >= LEAST_NOISE && *predicted <= won.change + won.noise;
         judged.is_in_vain() && won.change <= won.noise && *predicted < PRIOR && !is_possible
     };
     judged.predicted.filter(is_vain)
@@ -48,7 +49,8 @@ impl VainPromises {
         } else if let Some(promise) = vain_promise(judged) {
             let before = self.of.get(&judged.pid);
             let wait = Wait::after(before.map(|vain| &vain.wait), TRIAL, phase, now);
-            let promise = before.map_or(LEAST_NOISE, |vain| vain.promise).max(promise);
+            let same_phase = before.filter(|vain| !vain.wait.is_of_another_phase());
+            let promise = same_phase.map_or(LEAST_NOISE, |vain| vain.promise).max(promise);
             self.of.insert(judged.pid, Vain { wait, promise });
         }
     }
@@ -133,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_within_the_noise_waits_but_a_larger_one_does_not() {
-        assert!(waits_for(0.02, 0.02, 0.0, 0.15), "noise hides it");
-        assert!(waits_for(0.01, 0.02, 0.0, 0.15));
-        assert!(!waits_for(0.03, 0.02, 0.0, 0.15));
+    fn only_promises_up_to_the_vain_one_wait() {
+        assert!(waits_for(0.005, 0.005, 0.0, 0.15), "no trial can tell so little");
+        assert!(waits_for(0.01, 0.005, 0.0, 0.15));
+        assert!(!waits_for(0.011, 0.005, 0.0, 0.15));
     }
 
     #[test]
@@ -144,6 +146,18 @@ mod tests {
         assert!(waits_for(0.08, 0.08, 0.01, 0.02), "at most 3 % came of 8 %");
         assert!(!waits_for(0.20, 0.20, 0.01, 0.02), "the belief learns from it");
         assert!(!waits_for(0.05, 0.05, 0.03, 0.04), "up to 7 % may have come of 5 %");
+        assert!(!waits_for(0.03, 0.03, 0.0, 0.15), "noise may hide it");
         assert!(!waits_for(0.05, 0.05, 0.04, 0.03), "it won");
+    }
+
+    #[test]
+    fn another_phase_forgets_how_much_was_promised() {
+        let (mut promises, now) = (VainPromises::default(), Nanos::from_secs(100));
+        let doing = |cpu_percent| Measure { threads: 4.0, cpu_percent, ..Measure::default() };
+        promises.learn(&judged(Some(0.08), 0.0, 0.01), doing(400.0), now);
+        (0..MIN_TRIAL_WINDOWS).for_each(|_| promises.take_in(Pid(1), &doing(100.0), now));
+        promises.learn(&judged(Some(0.005), 0.0, 0.01), doing(100.0), now);
+        let waits = |promise| promises.left(Pid(1), promise, now).is_some();
+        assert!(waits(0.005) && !waits(0.08));
     }
 }

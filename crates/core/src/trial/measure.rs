@@ -1,6 +1,6 @@
 //! Measures of a process's progress in a window, and the comparison of two groups of windows.
 
-use super::noise::{Change, change};
+use super::noise::{Change, LEAST_NOISE, change};
 use crate::model::{App, Model, Thread, TrafficSource};
 use alloc::vec::Vec;
 
@@ -43,6 +43,8 @@ const PHASE_CHANGE_DEMAND: f64 = 0.5;
 /// A larger change of the local access ratio, in percentage points, is another placement (our
 /// choice).
 const OTHER_PLACEMENT: f64 = 30.0;
+/// With a larger change of threads or CPU use, the slowest thread may be another one (our choice).
+const SAME_THREADS: f64 = 0.1;
 /// A fall of instructions by more than this beyond the noise is clear (our choice).
 const CLEAR_FALL: f64 = 0.05;
 
@@ -223,11 +225,10 @@ impl Comparison {
             return Verdict::PhaseChange;
         }
         let Some(combined) = self.combined else { return Verdict::Unclear };
-        let memory = [self.latency, self.unstalled];
-        let gains = |part: Option<Change>| part.is_some_and(|part| part.change > part.noise);
-        if combined.change < -combined.noise || self.is_slower(memory.into_iter().any(gains)) {
+        if combined.change < -combined.noise || self.is_slower() {
             return Verdict::Worse;
         }
+        let memory = [self.latency, self.unstalled];
         let confirms = match self.progress {
             Some(_) => [self.progress, None],
             None if memory.iter().any(Option::is_some) => memory,
@@ -246,14 +247,18 @@ impl Comparison {
     /// Whether the program is slower, whatever the mean of the measures shows. Less spinning at
     /// barriers lowers the sum of instructions, but not those of the slowest thread, for which the
     /// others wait. If both fall, the program is slower. If the slowest thread falls alone, the
-    /// others may only spin more, unless memory serves them better. A program's own count of work
-    /// overrides this.
-    fn is_slower(&self, gained_by_memory: bool) -> bool {
+    /// others may only spin more: so memory must be known not to serve them better, and the busy
+    /// threads must be the same. A program's own count of work overrides this.
+    fn is_slower(&self) -> bool {
         let fell = |part: Option<Change>| {
             part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
         };
-        let others_gained = gained_by_memory && !fell(self.instructions);
-        self.progress.is_none() && fell(self.slowest) && !others_gained
+        let memory = [self.latency, self.unstalled];
+        let mut known = memory.into_iter().flatten().peekable();
+        let others_spin = known.peek().is_some()
+            && known.all(|part| part.change <= part.noise)
+            && self.phase <= SAME_THREADS;
+        self.progress.is_none() && fell(self.slowest) && (fell(self.instructions) || others_spin)
     }
 
     /// The local access ratio, if no other measure is known.
@@ -270,10 +275,13 @@ fn mean_of(windows: &[Measure], value: fn(&Measure) -> Option<f64>) -> Option<f6
 }
 
 /// Change of speed of a program that waits for memory for a share of its time, if each wait is
-/// shorter by this change.
+/// shorter by this change. Counters of stalls include some time in which other work is done, so
+/// half of the change is in doubt (our choice).
 fn speed_by_latency(waits: f64, latency: Change) -> Change {
     let time = (1.0 - waits * latency.change).max(f64::MIN_POSITIVE);
-    Change { change: 1.0 / time - 1.0, noise: waits * latency.noise / (time * time) }
+    let change = 1.0 / time - 1.0;
+    let noise = libm::hypot(waits * latency.noise / (time * time), 0.5 * change);
+    Change { change, noise: noise.max(LEAST_NOISE) }
 }
 
 /// The mean of the measures of one process. Their noises are averaged too, because the measures are

@@ -106,9 +106,14 @@ impl Wait {
     /// verdict needs end the wait.
     pub(crate) fn take_in(&mut self, window: &Measure, now: Nanos) {
         self.others = if window.is_phase_of(&self.phase) { 0 } else { self.others + 1 };
-        if self.others >= MIN_TRIAL_WINDOWS {
+        if self.is_of_another_phase() {
             self.doubling.until = self.doubling.until.min(now);
         }
+    }
+
+    /// Whether another phase ended it.
+    pub(crate) fn is_of_another_phase(&self) -> bool {
+        self.others >= MIN_TRIAL_WINDOWS
     }
 
     /// Remaining time.

@@ -79,6 +79,20 @@ fn ours_compares_one_of_several_with_the_limit_of_its_cpus_where_the_machine_is_
 }
 
 #[test]
+fn ours_leaves_alone_what_surely_loses_little_however_much_traffic_it_has() {
+    // Accesses of 2,000 cycles, of which an idle machine would take a tenth or less.
+    let of = |load: &str, stalled: f64| {
+        on("steady", &format!("load {load}\napp 1 latency 2000 stalled {stalled}"))
+    };
+    assert_eq!(of("50 50 50 50", 0.5), "co-location");
+    assert_eq!(of("1 1 1 1", 0.5), "co-location");
+    let left_alone = |load: &str| of(load, 0.01).starts_with("would win");
+    assert!(left_alone("50 50 50 50"), "{}", of("50 50 50 50", 0.01));
+    assert!(left_alone("1 1 1 1"));
+    assert_eq!(on("final", "load 50 50 50 50\napp 1 latency 2000 stalled 0.01"), "co-location");
+}
+
+#[test]
 fn interleaving_needs_an_imbalance_above_35_percent() {
     let loads = [40.0, 20.0, 20.0, 20.0];
     assert!((imbalance(&loads, Deviation::Population) - 34.6).abs() < 0.05);

@@ -6,6 +6,7 @@
 //! matrix 30 10 / 60 0    or cell by cell
 //! free 80                percent of memory free
 //! app 1 reads 96 faults 3 ipc 0.5 private|shared     an application; its traffic is the machine's
+//! app 1 latency 400 stalled 0.5    cycles of an access, and share of its time without progress
 //! own 5 5 5 5            load of that application alone
 //! pages 500 home 0: 1x2 2x3 w1     500 pages of it on node 0, two accesses of node 1, three of node 2, one store
 //! gap 8      8 pages that were not sampled
@@ -84,6 +85,8 @@ fn add_app(model: &mut Model, topology: &Topology, text: &str) {
             "cpu" => app.cpu_percent = number(),
             "faults" => app.faults_per_s = Some(number()),
             "ipc" => main.rates.ipc = Some(number()),
+            "latency" => (app.latency_cycles, app.latency_accesses) = (Some(number()), 1e6),
+            "stalled" => main.rates.stall_share = Some(number()),
             "shared" => kind = MappingKind::Shared,
             "private" => kind = MappingKind::PrivateAnonymous,
             _ => panic!("unknown word {word}"),

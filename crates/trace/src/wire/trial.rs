@@ -133,7 +133,7 @@ impl From<&Comparison> for trial::Comparison {
             latency: change(comparison.latency),
             unstalled: change(comparison.unstalled),
             local: change(comparison.local),
-            by_latency: None, // not recorded: it follows from latency and stalls
+            by_latency: None, // not recorded: it only feeds belief and waits
             combined: change(comparison.combined),
             phase: comparison.phase.0,
             misses: comparison.misses.0,

@@ -124,7 +124,7 @@ impl Gates {
                 let cpu_percent = app.cpu_percent;
                 return Err(SamplingCause::Idle { cpu_percent, above: MIN_CPU_PERCENT });
             }
-        } else if let Some(price) = lost.filter(|price| price.likely <= WORTH_MOVING) {
+        } else if let Some(price) = lost.filter(|lost| loses_little(*lost, topology)) {
             return Err(SamplingCause::LittleLost { price, above: WORTH_MOVING });
         } else if !exceeds(per_us, above, preset.traffic.inclusive) {
             let price = lost.ok_or(SamplingCause::LittleTraffic { per_us, above })?;
@@ -172,6 +172,12 @@ impl Gates {
             mechanisms,
         })
     }
+}
+
+/// Whether an application loses too little for pages to move. Without measured latencies of the
+/// machine, that is not known.
+fn loses_little(lost: Price, topology: &Topology) -> bool {
+    topology.costs().latency_ns.is_some() && lost.likely <= WORTH_MOVING
 }
 
 impl Gates {

@@ -69,7 +69,8 @@ pub enum TrafficScope {
     /// neither alone is above the limit when both jam it.
     ApplicationOfSeveral,
     /// As [`Self::ApplicationOfSeveral`]. An application with less traffic also passes if it surely
-    /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours).
+    /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours). Where the machine's
+    /// latencies were measured, one that likely loses less never passes.
     ///
     /// [`WORTH_MOVING`]: crate::cost::WORTH_MOVING
     Priced,
