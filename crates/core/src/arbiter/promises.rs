@@ -29,8 +29,8 @@ struct Vain {
     promise: f64,
 }
 
-/// The predicted gain of a trial, if it came to nothing: the trial found none and excludes it, or
-/// it is too small for any trial. Larger predictions than [`PRIOR`] are left to the belief, which
+/// The predicted gain of a trial, if it came to nothing. Then the trial found none and excludes it,
+/// or no trial can tell so little. Larger predictions than [`PRIOR`] are left to the belief, which
 /// learns from them at once.
 fn vain_promise(judged: &Judged) -> Option<f64> {
     let won = judged.won().unwrap_or(Change { change: 0.0, noise: LEAST_NOISE });

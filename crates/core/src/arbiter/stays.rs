@@ -12,8 +12,8 @@ use alloc::collections::BTreeMap;
 /// Time after which an interval counts half (our choice). It is long enough for some moves of
 /// threads, and shorter than most phases.
 const HALF_LIFE: Nanos = Nanos::from_secs(10);
-/// Time in seconds that a thread is taken to have run before it was seen to leave a node first (our
-/// choice: the pause between two looks at a quiet process).
+/// Seconds that a thread counts as having run before it was first seen to leave (our choice: the
+/// pause between two looks at a quiet process).
 const FIRST_S: f64 = 1.0;
 /// A thread that was last seen to leave so long ago that it counts for less than this stays.
 const FORGOTTEN: f64 = 0.05;
@@ -38,8 +38,8 @@ struct Stay {
 
 impl Stays {
     /// Learns from an interval, and forgets what is gone. `longest` = a stay that counts as one
-    /// without end. Threads whose masks Rondpoint narrowed stay where it put them, and their changes
-    /// of node are its own.
+    /// without end. Threads whose masks Rondpoint narrowed stay where it put them: their changes of
+    /// node are its own.
     pub(super) fn observe(&mut self, model: &Model, topology: &Topology, longest: Nanos) {
         self.of_process.clear();
         for app in &model.apps {

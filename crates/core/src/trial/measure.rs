@@ -247,7 +247,7 @@ impl Comparison {
     /// Whether the program is slower, whatever the mean of the measures shows. Less spinning at
     /// barriers lowers the sum of instructions, but not those of the slowest thread, for which the
     /// others wait. If both fall, the program is slower. If the slowest thread falls alone, the
-    /// others may only spin more: so memory must be known not to serve them better, and the busy
+    /// others may only spin more. Then memory must be known not to serve them better, and the busy
     /// threads must be the same. A program's own count of work overrides this.
     fn is_slower(&self) -> bool {
         let fell = |part: Option<Change>| {
