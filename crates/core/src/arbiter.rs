@@ -376,8 +376,28 @@ fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Thread;
     use crate::plan::{PageCounts, Reason};
     use crate::topology::synthetic;
+    use crate::units::Tid;
+
+    #[test]
+    fn pages_beside_their_threads_gain_only_until_the_threads_leave() {
+        let topology = synthetic::parse("node:2 core:2").expect("a machine");
+        let mut model = Model::empty(2);
+        model.threads = Vec::from([Thread::new(Tid(1), 0, 0, topology.all_cpus())]);
+        model.apps = Vec::from([App::new(Pid(1), 0..1)]);
+        (model.at, model.elapsed) = (Nanos::from_secs(60), Nanos::from_millis(100));
+        let lasts = |model: &Model, mechanism| {
+            let mut arbiter = Arbiter::new(&topology);
+            (0..50).for_each(|_| arbiter.observe(model, &topology));
+            arbiter.horizon(Pid(1), &BTreeSet::from([Kind::Pages(mechanism)]), model.at)
+        };
+        assert_eq!(lasts(&model, Mechanism::CoLocation), HORIZON.1);
+        model.threads[0].cpu_before = Some(2);
+        assert!(lasts(&model, Mechanism::CoLocation) < Nanos::from_millis(200));
+        assert_eq!(lasts(&model, Mechanism::Interleaving), HORIZON.1, "all nodes use them");
+    }
 
     #[test]
     fn the_time_of_a_few_pages_says_little_of_many() {

@@ -66,9 +66,8 @@ impl Judged {
         self.comparison.speed()
     }
 
-    /// Best estimate of the change of speed. Moves of pages leave the program's misses as they are,
-    /// so there the change of the latency tells it too, and often with less noise. If both are
-    /// further apart than their noise, the instructions are believed.
+    /// Best estimate of the change of speed. Moves of pages leave misses as they are, so there the
+    /// latency tells it too. If it contradicts the instructions, these are believed.
     #[must_use]
     pub fn won(&self) -> Option<Change> {
         let moved_pages = self.kinds.iter().all(|kind| kind.moves_pages());

@@ -217,36 +217,6 @@ fn where_nothing_is_lost_nothing_is_done() {
     assert!(chosen.steps.is_empty(), "{:?}", chosen.refused);
 }
 
-/// Expected length, in seconds, of the gain by a mechanism's moves of pages. Before, the threads of
-/// the process changed their nodes in each of 20 intervals of 0.1 s, or in none.
-fn gain_lasts(mechanism: Mechanism, changes: bool) -> f64 {
-    let even = scene([0.25; 4], 15.0, 400.0);
-    let mut arbiter = arbiter(&even);
-    for _ in 0..50 {
-        let mut window = even.clone();
-        window.elapsed = Nanos::from_millis(100);
-        for thread in &mut window.threads {
-            thread.cpu_before = Some(if changes { (thread.cpu + 2) % 8 } else { thread.cpu });
-        }
-        arbiter.observe(&window, &machine());
-    }
-    // They jam a controller, so the move is refused with its worth.
-    let page = |number: u64| PageMove { address: number << 12, shift: 12, from: 1, to: 0 };
-    let pages = (0..PAGES / 4).map(page).collect();
-    let moves = step("carrefour", Action::MovePages { pid: Pid(1), mechanism, pages });
-    match choose(&arbiter, &even, vec![moves]).refused[..] {
-        [Refused { refusal: Refusal::Worth { worth: Some(worth) }, .. }] => worth.horizon_s,
-        ref refused => panic!("{refused:?}"),
-    }
-}
-
-#[test]
-fn pages_beside_their_threads_gain_only_until_the_threads_leave() {
-    assert!(gain_lasts(Mechanism::CoLocation, true) < 0.5);
-    assert!(gain_lasts(Mechanism::CoLocation, false) > 10.0);
-    assert!(gain_lasts(Mechanism::Interleaving, true) > 10.0, "shared by all nodes anyway");
-}
-
 #[test]
 fn the_better_of_two_policies_has_the_process_and_the_other_is_told() {
     let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);

@@ -12,8 +12,8 @@ use alloc::collections::BTreeMap;
 /// Time after which an interval counts half (our choice). It is long enough for some moves of
 /// threads, and shorter than most phases.
 const HALF_LIFE: Nanos = Nanos::from_secs(10);
-/// Seconds that a thread counts as having run before it was first seen to leave (our choice: the
-/// pause between two looks at a quiet process).
+/// Seconds that a thread is taken to have run before it was first seen to leave (our choice: the
+/// pause of a quiet process's looks).
 const FIRST_S: f64 = 1.0;
 /// A thread that was last seen to leave so long ago that it counts for less than this stays.
 const FORGOTTEN: f64 = 0.05;
