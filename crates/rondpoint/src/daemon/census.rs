@@ -22,6 +22,8 @@ use super::rules::{self, Facts};
 const MOST_READ: usize = 2_000;
 /// An idle process is read after twice the time each time, up to this.
 const SELDOM: Duration = Duration::from_secs(60);
+/// The same for a process that has ended: another one may get its number.
+const REUSED: Duration = Duration::from_secs(10);
 /// CPUs below which a process is idle.
 const IDLE: f64 = 0.05;
 /// Threads of a process that are asked how long they waited. At most 20 processes per CPU are asked
@@ -111,10 +113,11 @@ impl Census {
         let every = pace.every;
         let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
         let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
+        let has_ended = found.as_ref().is_some_and(|found| !found.is_alive());
         let Some(found) = found.filter(TaskStat::is_alive) else {
             self.known.remove(&pid);
-            let before = self.unread.get(&pid).map(|one| 2 * one.due_after);
-            let due_after = before.unwrap_or(every).min(SELDOM.max(every));
+            let before = self.unread.get(&pid).filter(|_| has_ended).map(|one| 2 * one.due_after);
+            let due_after = before.unwrap_or(every).min(REUSED.max(every));
             self.unread.insert(pid, Unread { tried_at: now, due_after });
             return;
         };
