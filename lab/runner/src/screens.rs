@@ -54,7 +54,9 @@ wait $daemon
 "#;
 
 /// Lines of which only the beginning is compared: what they say depends on the run.
-const OF_THE_RUN: [&str; 6] = ["Helped:", "Moved:", "Why:", "Cost:", "NUMA:", "done:"];
+const OF_THE_RUN: [&str; 5] = ["Moved:", "Why:", "Cost:", "NUMA:", "done:"];
+/// Beginnings of the line that says what the trials found: which one it is depends on the run.
+const FOUND: [&str; 2] = ["Helped:", "No clear change:"];
 /// Lines that a run has or has not.
 const SOMETIMES: [&str; 4] = ["note:", "Not seen:", "Next time:", "rondpoint: "];
 /// Units of an amount of memory, which depend on how large it is.
@@ -155,7 +157,11 @@ fn words(screen: &Screen) -> BTreeSet<String> {
     let lines = lines.filter(|line| !SOMETIMES.iter().any(|head| line.starts_with(head)));
     let lines =
         lines.filter(|line| !line.is_empty() && !line.starts_with(|c: char| c.is_numeric()));
-    let head = |line: &str| OF_THE_RUN.iter().find(|head| line.starts_with(**head)).copied();
+    let head = |line: &str| {
+        let has_found = FOUND.iter().any(|head| line.starts_with(head));
+        let of_the_run = OF_THE_RUN.iter().find(|head| line.starts_with(**head)).copied();
+        has_found.then_some(FOUND[0]).or(of_the_run)
+    };
     lines.map(|line| head(line).map_or_else(|| without_figures(line), str::to_owned)).collect()
 }
 
@@ -200,6 +206,7 @@ mod tests {
         let alike = |output: &[&str]| is_as_shown(&path, &screen(output)).expect("readable");
         let other = "latency 1 → 2 cycles, 7 KiB";
         assert!(alike(&["Helped: by 2 checks", other, "  99 kmeans  1 %", "  98 sort  -"]));
+        assert!(alike(&["No clear change: by +3 %", other, "  99 kmeans  1 %"]));
         assert!(!alike(&["Did not help: by +12 %", latency]));
         assert!(!alike(&["Helped: by +12 %", "latency 842 → 503 cycles in 6.2 MiB"]));
         assert!(!alike(&["Helped: by +12 %"]));
