@@ -225,13 +225,19 @@ impl Arbiter {
     ) -> (Vec<Offer>, Vec<Refused>) {
         let (mut open, mut waiting) = (Vec::new(), Vec::new());
         for offer in offers {
-            let left = |pid| self.promises.left(pid, offer.price?.change, now);
-            match offer.candidate.claims.iter().filter_map(|pid| left(*pid)).max() {
+            let wait = offer.price.and_then(|price| self.vain_wait(&offer.candidate, price, now));
+            match wait {
                 Some(left) => waiting.extend(refused(offer.candidate, Refusal::InVain { left })),
                 None => open.push(offer),
             }
         }
         (open, waiting)
+    }
+
+    /// Longest wait of a candidate's processes for a promise of this size.
+    fn vain_wait(&self, candidate: &Candidate, price: Price, now: Nanos) -> Option<Nanos> {
+        let left = |pid: &Pid| self.promises.left(*pid, price.change, now);
+        candidate.claims.iter().filter_map(left).max()
     }
 
     /// Price of a candidate on top of a placement; `None` if it cannot be priced.
@@ -291,13 +297,10 @@ impl Arbiter {
         candidate.steps.extend(refused.iter().map(|one| one.proposal.clone()));
         let bill = self.bill(seen, &candidate);
         let price = self.price(seen, &Placement::unchanged(), &candidate, &bill, rules);
-        let Some(Price { worth, change }) = price.filter(|price| price.worth.value() > 0.0) else {
-            return;
+        let would_win = |price: &Price| {
+            price.worth.value() > 0.0 && self.vain_wait(&candidate, *price, seen.model.at).is_none()
         };
-        let now = seen.model.at;
-        if candidate.claims.iter().any(|pid| self.promises.left(*pid, change, now).is_some()) {
-            return;
-        }
+        let Some(Price { worth, .. }) = price.filter(would_win) else { return };
         for pid in candidate.claims {
             let most = rules.waiting.entry(pid).or_insert(0.0);
             *most = most.max(worth.belief * worth.least);

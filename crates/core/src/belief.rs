@@ -57,8 +57,7 @@ impl Record {
 /// precision. A trial with much noise thus gives the expected change and leaves the belief as it
 /// is.
 fn realised(measured: Change, expected: f64, error: f64) -> f64 {
-    let (noise, error) = (measured.noise * measured.noise, error * error);
-    (measured.change * error + expected * noise) / (error + noise)
+    measured.with(Change { change: expected, noise: error }).change
 }
 
 impl Belief {

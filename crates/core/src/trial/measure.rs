@@ -253,11 +253,9 @@ impl Comparison {
         let fell = |part: Option<Change>| {
             part.is_some_and(|part| part.change < -(part.noise + CLEAR_FALL))
         };
-        let memory = [self.latency, self.unstalled];
-        let mut known = memory.into_iter().flatten().peekable();
-        let others_spin = known.peek().is_some()
-            && known.all(|part| part.change <= part.noise)
-            && self.phase <= SAME_THREADS;
+        let known = [self.latency, self.unstalled].into_iter().flatten();
+        let gained = known.map(|part| part.change > part.noise).reduce(|one, other| one || other);
+        let others_spin = gained == Some(false) && self.phase <= SAME_THREADS;
         self.progress.is_none() && fell(self.slowest) && (fell(self.instructions) || others_spin)
     }
 
