@@ -323,6 +323,7 @@ mod tests {
     use rondpoint_core::topology::synthetic;
 
     use super::*;
+    use crate::parse::stat;
     use crate::syscall::memory::{Anonymous, page_bytes};
     use crate::syscall::process::ticks_per_second;
 
@@ -339,14 +340,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::captured(directory.path());
         std::fs::create_dir_all(root.in_proc("7")).unwrap();
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let (_, fields) = own.rsplit_once(") ").unwrap();
-        let mut fields: Vec<&str> = fields.split(' ').collect();
-        fields[0] = "Z";
         for (threads, lives) in [("2", true), ("1", false)] {
-            fields[17] = threads;
-            let text = format!("7 (x) {}", fields.join(" "));
-            std::fs::write(root.in_proc("7/stat"), text).unwrap();
+            std::fs::write(root.in_proc("7/stat"), stat::sample("Z", threads)).unwrap();
             assert_eq!(Identity::of(&root, Pid(7)).is_some(), lives, "{threads} threads");
         }
     }

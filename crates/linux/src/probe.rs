@@ -192,13 +192,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::captured(directory.path());
         std::fs::create_dir_all(root.in_proc("7")).unwrap();
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let fields = own.rsplit_once(") ").unwrap().1;
         for (state, threads, outlives) in [("Z", "3", true), ("Z", "1", false), ("S", "3", false)] {
-            let mut fields: Vec<&str> = fields.split(' ').collect();
-            // Fields 3 and 20 of proc_pid_stat(5).
-            (fields[0], fields[17]) = (state, threads);
-            std::fs::write(root.in_proc("7/stat"), format!("7 (x) {}", fields.join(" "))).unwrap();
+            std::fs::write(root.in_proc("7/stat"), stat::sample(state, threads)).unwrap();
             assert_eq!(outlives_its_main_thread(&root, Pid(7)), outlives, "{state} {threads}");
         }
         assert!(!outlives_its_main_thread(&root, Pid(8)));

@@ -69,8 +69,12 @@ impl Running {
 
 fn restore(folder: &Path) -> (Output, String) {
     let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
-    let output = container(folder, &format!("exec {rondpoint} restore"));
-    let output = { output }.output().expect("it starts");
+    said(container(folder, &format!("exec {rondpoint} restore")))
+}
+
+/// What came of a command, and what it said on stderr.
+fn said(mut command: Command) -> (Output, String) {
+    let output = command.output().expect("it starts");
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     (output, told)
 }
@@ -96,11 +100,10 @@ fn a_container_that_ended_with_its_manager_leaves_nothing_to_undo() {
 }
 
 /// `rondpoint restore` outside of all containers; what it says.
-fn restore_outside(folder: &Path) -> (Option<i32>, String) {
+fn restore_outside(folder: &Path) -> (Output, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
     command.arg("restore").env("RUNTIME_DIRECTORY", folder.join("rondpoint"));
-    let output = command.output().expect("it starts");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    said(command)
 }
 
 #[test]
@@ -116,8 +119,8 @@ fn a_container_whose_manager_was_not_its_first_process_may_live_and_keeps_its_le
     let (output, told) = restore(folder.path());
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("in other namespaces"), "{told}");
-    let (code, told) = restore_outside(folder.path());
-    assert_eq!(code, Some(1), "{told}");
+    let (output, told) = restore_outside(folder.path());
+    assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("in other namespaces"), "{told}");
     assert_eq!(with_extension(folder.path(), "ledger"), 1);
     living.end();

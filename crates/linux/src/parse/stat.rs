@@ -85,6 +85,18 @@ pub fn parse(bytes: &[u8]) -> Result<TaskStat, ParseError> {
     })
 }
 
+/// `stat` of process 7 in this state and with so many threads. Its other fields are those of this
+/// process.
+#[cfg(test)]
+pub(crate) fn sample(state: &str, threads: &str) -> String {
+    let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = own.rsplit_once(") ").unwrap();
+    let mut fields: Vec<&str> = fields.split(' ').collect();
+    // Fields 3 and 20 of proc_pid_stat(5).
+    (fields[0], fields[17]) = (state, threads);
+    format!("7 (x) {}", fields.join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
