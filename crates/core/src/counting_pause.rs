@@ -13,9 +13,11 @@
 //! show are seen after the pause.
 
 mod price;
+mod rest;
 mod watch;
 
 pub(crate) use self::price::is_dear;
+pub use self::rest::Rest;
 pub(crate) use self::watch::Usual;
 pub use self::watch::{Glance, Watch};
 use crate::limits::{LONGEST_PAUSE, QUIET_BEFORE_PAUSE, WATCH_BETWEEN_PAUSES};

@@ -2,6 +2,7 @@
 //!
 //! A refusal of the kernel, an ended process and a page that cannot move are outcomes, not errors.
 
+mod answers;
 pub mod copies;
 mod follow;
 pub mod masks;
@@ -11,12 +12,13 @@ mod refusals;
 mod sharers;
 pub mod threads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rondpoint_core::plan::{Action, NodeMove, Outcome, PageMove, Plan, Proposal, StepResult};
 use rondpoint_core::{CpuSet, Nanos, Observation, Pid, Tid, Topology};
 
+use self::answers::Answers;
 pub use self::follow::Followed;
 use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
@@ -112,6 +114,7 @@ pub struct Actor {
     masks: Masks,
     home: Home,
     cpusets: Cpusets,
+    answers: Answers,
     /// Users of shared memory. `None` if this program may not move pages of several processes.
     sharers: Option<Sharers>,
     /// Prepared changes of masks, by plan and step.
@@ -133,6 +136,7 @@ impl Actor {
             sharers: may_share.then(Sharers::default),
             home: Home::of(&root, first, &mut cpusets),
             cpusets,
+            answers: Answers::default(),
             root,
             topology,
             masks: Masks::default(),
@@ -145,15 +149,20 @@ impl Actor {
 
     /// Completes an observation of the tree, before other parts use it. Sets each thread's allowed
     /// CPUs, and marks processes and threads as exempt for their mask or cpuset. A thread that
-    /// inherited one of our masks gets its creator's original mask.
-    pub fn follow(&mut self, observation: &mut Observation) -> Followed {
+    /// inherited one of our masks gets its creator's original mask. Processes in `still` have not
+    /// run since the last observation, so the kernel is seldom asked about them.
+    pub fn follow(&mut self, observation: &mut Observation, still: &BTreeSet<Pid>) -> Followed {
         self.seen = observation.at;
         self.started =
             observation.processes.iter().map(|process| (process.pid, process.started)).collect();
-        let Self { root, topology, masks, home, cpusets, started, .. } = self;
+        let Self { root, topology, masks, home, cpusets, answers, started, .. } = self;
         cpusets.retain(|pid| started.contains_key(&pid));
-        home.look_up(root, cpusets);
-        let look = Look { root, topology, masks, home, cpusets, found: Followed::default() };
+        answers.begin(observation, still);
+        if !answers.are_all_known() {
+            home.look_up(root, cpusets);
+        }
+        let found = Followed::default();
+        let look = Look { root, topology, masks, home, cpusets, answers, found };
         let mut found = look.over(observation);
         self.bound = std::mem::take(&mut found.bound);
         self.sharers.iter_mut().for_each(|sharers| sharers.follow(observation));
@@ -307,6 +316,7 @@ impl Actor {
         let own: Vec<Task> =
             self.masks.tasks().filter(|task| task.process == process).copied().collect();
         own.iter().for_each(|task| self.masks.let_go(task, now));
+        self.answers = Answers::default();
         restored
     }
 
@@ -462,10 +472,9 @@ mod tests {
                 started,
                 ..rondpoint_core::observation::ProcessObservation::default()
             });
-            actor.follow(&mut Observation {
-                processes: process.into_iter().collect(),
-                ..Observation::default()
-            });
+            let processes = process.into_iter().collect();
+            let mut observation = Observation { processes, ..Observation::default() };
+            actor.follow(&mut observation, &BTreeSet::new());
             actor.step(&plan, 0, &mut ledger).result
         };
         let now = seen(Some(own.started));

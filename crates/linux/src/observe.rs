@@ -34,6 +34,7 @@ use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
 use rondpoint_core::{Nanos, Pid, Tid};
 
+use crate::kept::Kept;
 use crate::parse::fields;
 use crate::perf::generation::Metric;
 use crate::root::{self, Root};
@@ -68,6 +69,7 @@ pub struct Observer {
     machine: Discovered,
     sensors: Sensors,
     free_memory: FreeMemory,
+    uptime: Kept,
     names: BTreeMap<Tid, String>,
     last: Vec<CpuReading>,
     /// Whether counting ran without a pause since the last look.
@@ -129,7 +131,8 @@ impl Observer {
         let sensors = sensors::open(&root, &machine, scope, settings)?;
         let free_memory = FreeMemory::of(&root, &machine.topology);
         let (names, last) = (BTreeMap::new(), Vec::new());
-        Ok(Self { root, machine, sensors, free_memory, names, last, rested: false })
+        let uptime = Kept::new(root.in_proc("uptime"), true);
+        Ok(Self { root, machine, sensors, free_memory, uptime, names, last, rested: false })
     }
 
     /// Sentences about missing sensors, with the causes.
@@ -148,6 +151,28 @@ impl Observer {
     #[must_use]
     pub fn origins(&self) -> &BTreeMap<Pid, Pid> {
         self.sensors.tasks.origins()
+    }
+
+    /// Processes that have not run between the last two looks.
+    #[must_use]
+    pub fn still(&self) -> &BTreeSet<Pid> {
+        self.sensors.tasks.still_ones()
+    }
+
+    /// CPU time of a process at the last look; `None` if it was not observed.
+    #[must_use]
+    pub fn cpu_time(&self, pid: Pid) -> Option<Nanos> {
+        self.sensors.tasks.cpu_time_of_look(pid)
+    }
+
+    /// Reads a process in the next look even if it does not run, because it was changed.
+    pub fn look_again_at(&mut self, pid: Pid) {
+        self.sensors.tasks.look_again_at(pid);
+    }
+
+    /// Reads every process in the next look.
+    pub fn look_again_at_all(&mut self) {
+        self.sensors.tasks.look_again_at_all();
     }
 
     /// Takes the list of processes that may not be read, with the kernel's errors.
@@ -196,7 +221,7 @@ impl Observer {
             .unwrap_or_default()
     }
 
-    /// Number of sampled faults on pages without an earlier sample.
+    /// Number of sampled faults on pages without an earlier sample; 0 for a manager.
     #[must_use]
     pub fn first_touches(&self) -> u64 {
         self.sensors.sampler.as_ref().map_or(0, |sampler| sampler.first_touches)
@@ -334,7 +359,11 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let controller_lines = self.sensors.uncore.controller_lines()?;
         let glance = match self.sensors.managing {
-            true => self.glance_with(machine_traffic.as_ref(), controller_lines.as_deref()),
+            true => glance::glance_with(
+                self.sensors.tasks.cpu_times_of_look(),
+                machine_traffic.as_ref(),
+                controller_lines.as_deref(),
+            ),
             false => Glance::default(),
         };
         let counted = counters::node_traffic(&self.last, topology);

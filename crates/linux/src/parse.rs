@@ -16,6 +16,7 @@ pub mod sched;
 pub mod schedstat;
 pub mod stat;
 pub mod status;
+pub mod uptime;
 pub mod vmstat;
 pub mod zoneinfo;
 

@@ -2,6 +2,7 @@
 //! real-time tasks, memory and masks set by other programs, cpusets of other managers. That the
 //! guard then leaves them alone is tested beside the guard.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::{Child, Command};
 
@@ -103,7 +104,7 @@ fn a_process_in_another_cpuset_is_another_managers() {
         }
         let processes = family.iter().map(Sleeping::observed).collect();
         let mut observation = Observation { at: Nanos(1), processes, ..Observation::default() };
-        actor.follow(&mut observation);
+        actor.follow(&mut observation, &BTreeSet::new());
         observation.processes.iter().map(|process| process.exempt).collect::<Vec<_>>()
     };
     let other = Some(Exemption::OtherManager);

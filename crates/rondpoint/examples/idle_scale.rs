@@ -5,6 +5,8 @@
 //! pair of fifty uses 1 % of a CPU, the others sleep. The daemon may act. `seen`: no rule names the
 //! processes. `managed`: a rule names all, and half of them at most are managed.
 //!
+//! The cost for 1,000 processes is that for 1,000 managed ones, where any are managed.
+//!
 //! Prints the rows of `docs/results/idle-scale.json`.
 
 use std::error::Error;
@@ -43,7 +45,8 @@ fn main() -> Result<()> {
         let (kind, count) = word.split_once(':').ok_or("expected seen:N or managed:N")?;
         let count: usize = count.parse()?;
         let (cpu_percent, memory_mib, managed) = measure(count, kind == "managed")?;
-        let per_thousand = cpu_percent * 1000.0 / count as f64;
+        let of = if managed > 0 { managed } else { count as u64 };
+        let per_thousand = cpu_percent * 1000.0 / of as f64;
         let name = format!("{count} processes, {} threads, {kind}", count * THREADS);
         println!(
             "{{\"name\": \"{name}\", \"cells\": [{cpu_percent:.3}, {per_thousand:.3}, \

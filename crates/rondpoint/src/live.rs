@@ -4,6 +4,7 @@
 //! [`Watched`] provides the observed processes and the work during a wait. `run` and `attach` have
 //! one program; the daemon has many, which start and end.
 
+mod glances;
 pub(crate) mod own_instructions;
 mod rates;
 mod sampling_budget;
@@ -17,24 +18,20 @@ use rondpoint_core::controller::Step;
 use rondpoint_core::counting_pause::{CountingPause, Glance, Watch};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::Host;
-use rondpoint_core::limits::{GLANCE, QUICK_GLANCE};
+use rondpoint_core::limits::GLANCE;
 use rondpoint_core::plan::{Action, Kind, Outcome, Proposal, Reason, StepResult};
 use rondpoint_core::{Nanos, Observation, Pid, Plan, Topology};
 use rondpoint_linux::LinuxError;
 use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::observe::sampler::Rate;
 use rondpoint_linux::observe::{Look, Observer};
-use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
+use self::glances::Glances;
 use self::own_instructions::OwnInstructions;
 use self::rates::Rates;
 use self::sampling_budget::{Change, Window};
 use self::trees::Trees;
 use crate::session::{self, Turn};
-
-/// Glances take this part of one CPU at most (our choice: a tenth of what the manager may use of
-/// one where nothing is done).
-const GLANCES_AT_MOST: u32 = 2_000;
 
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +79,7 @@ pub(crate) struct LiveHost<W> {
     last_look: Option<Instant>,
     /// What the last look told that a glance tells too.
     seen: Glance,
+    glances: Glances,
     /// As the guard's setting.
     samples_per_s_per_cpu: u32,
     /// Counts nothing unless it is asked to.
@@ -113,6 +111,7 @@ impl<W: Watched> LiveHost<W> {
             deadline: None,
             last_look: None,
             seen: Glance::default(),
+            glances: Glances::default(),
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
             own_instructions: OwnInstructions::default(),
             rested: Duration::ZERO,
@@ -125,10 +124,12 @@ impl<W: Watched> LiveHost<W> {
         // A process born since the last look may have lost the parent that would lead to it.
         if self.trees.has_changed_masks() {
             let observer = self.watched.observer();
+            observer.look_again_at_all();
             match observer.observe() {
                 // Where a ledger cannot be written, masks are put back all the same.
                 Ok(mut look) => {
-                    let _ = self.trees.follow(&mut look.observation, observer.origins());
+                    let (origins, all) = (observer.origins(), BTreeSet::new());
+                    let _ = self.trees.follow(&mut look.observation, origins, &all);
                 }
                 // Putting back needs descriptors too.
                 Err(_) => observer.let_go(),
@@ -150,8 +151,9 @@ impl<W: Watched> LiveHost<W> {
         self.spare_the_newborn();
         self.seen = std::mem::take(&mut look.glance);
         let mut observation = std::mem::take(&mut look.observation);
-        let origins = self.watched.observer().origins();
-        if let Err(error) = self.trees.follow(&mut observation, origins) {
+        let observer = self.watched.observer();
+        let followed = self.trees.follow(&mut observation, observer.origins(), observer.still());
+        if let Err(error) = followed {
             self.note(format!("a process born with a changed mask is not written down: {error}"));
         }
         let there = observation.processes.iter().map(|process| process.pid).collect();
@@ -211,21 +213,20 @@ impl<W: Watched> LiveHost<W> {
     /// Glances until something changes, at the latest until `deadline`.
     fn changes_before(&mut self, deadline: Instant, watch: &mut Watch) -> Result<Wait> {
         watch.begin(self.seen.clone());
-        let mut spent = Duration::ZERO;
+        self.glances.begin();
+        let busy = watch.busy();
         loop {
-            let until = (Instant::now() + between_glances(spent)).min(deadline);
+            let until = (Instant::now() + self.glances.pause()).min(deadline);
             if self.watched.wait(&mut self.trees, until)? == Turn::Over {
                 return Ok(Wait::Ended);
             }
             if Instant::now() >= deadline {
                 return Ok(Wait::Passed);
             }
-            let began = own_cpu_time_ns();
-            let glance = self.watched.observer().glance(watch.wants_requests())?;
+            let glance = self.glances.glance(self.watched.observer(), watch, &busy)?;
             if watch.is_disturbed_by(glance) {
                 return Ok(Wait::Changed);
             }
-            spent = Duration::from_nanos(own_cpu_time_ns() - began);
         }
     }
 
@@ -240,7 +241,11 @@ impl<W: Watched> LiveHost<W> {
             };
             return outcome(plan, step, result);
         }
-        self.trees.act(plan, step)
+        let outcome = self.trees.act(plan, step);
+        if let Some(pid) = action.pid() {
+            self.watched.observer().look_again_at(pid);
+        }
+        outcome
     }
 
     /// Writes the plan's inverse down, then does each of its steps.
@@ -363,12 +368,6 @@ impl<W: Watched> Host for LiveHost<W> {
         self.own_instructions.acted_since(began);
         Ok(outcomes)
     }
-}
-
-/// Time from one glance to the next, where the last took this much CPU time: many processes make it
-/// dear. Time in which the program had the CPU does not count.
-fn between_glances(spent: Duration) -> Duration {
-    Duration::from_nanos(QUICK_GLANCE.0).max(spent * GLANCES_AT_MOST)
 }
 
 /// Number of errno(3), the same on x86-64 and arm64: where an error has none of the kernel's.

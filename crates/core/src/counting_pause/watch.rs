@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 /// How long values of a program stay in the range. Our choice: policies that decide each second see
 /// a program that repeats itself faster often enough.
-const USUAL: Nanos = Nanos::from_secs(2);
+pub(super) const USUAL: Nanos = Nanos::from_secs(2);
 /// Wakes without use before the time grows. Our choice: a program that starts, runs one thread and
 /// then many causes two wakes.
 const FREE_WAKES: u32 = 2;
@@ -27,7 +27,7 @@ const FREE_WAKES: u32 = 2;
 const MAX_DOUBLINGS: u32 = 3;
 /// Difference in CPUs between the use in a tenth of a second and in windows, from which on a
 /// program counts as bursty. Our choice: two bursts of 10 ms.
-const BURSTS: f64 = 0.2;
+pub(super) const BURSTS: f64 = 0.2;
 
 /// A quick reading of each process and of the machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -118,6 +118,7 @@ impl Usual {
             cpus: last.cpus.keys().filter_map(of_process).collect(),
             requests_per_s: range(&|window| window.requests_per_s),
             last: None,
+            read: BTreeMap::new(),
         })
     }
 }
@@ -128,12 +129,34 @@ pub struct Watch {
     cpus: BTreeMap<Pid, Range>,
     requests_per_s: Option<Range>,
     last: Option<Glance>,
+    /// CPU time of each process when it was read last.
+    read: BTreeMap<Pid, Read>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Read {
+    at: Nanos,
+    cpu_time: Nanos,
 }
 
 impl Watch {
     /// Sets the first reading, which the last observation contained. The next glance is compared
     /// with it.
     pub fn begin(&mut self, glance: Glance) {
+        self.take_in(glance);
+    }
+
+    /// Processes that every glance has to read. The others are idle, and a glance may leave them out
+    /// while the machine shows no other use of its CPUs ([`Rest`](super::Rest)).
+    #[must_use]
+    pub fn busy(&self) -> Vec<Pid> {
+        let is_busy = |(_, usual): &(&Pid, &Range)| usual.most > IDLE_CPUS;
+        self.cpus.iter().filter(is_busy).map(|(pid, _)| *pid).collect()
+    }
+
+    fn take_in(&mut self, glance: Glance) {
+        let read = |(pid, time): (&Pid, &Nanos)| (*pid, Read { at: glance.at, cpu_time: *time });
+        self.read.extend(glance.cpu_time.iter().map(read));
         self.last = Some(glance);
     }
 
@@ -148,7 +171,7 @@ impl Watch {
     /// comparison.
     pub fn is_disturbed_by(&mut self, glance: Glance) -> bool {
         let Some(last) = &self.last else {
-            self.last = Some(glance);
+            self.take_in(glance);
             return false;
         };
         let elapsed = glance.at.since(last.at);
@@ -156,17 +179,21 @@ impl Watch {
         if elapsed.0 < SHORTEST_SHARE.0 - SHORTEST_SHARE.0 / 10 {
             return false;
         }
-        let is_other = self.is_other_use(last, &glance, elapsed)
-            || self.is_other_traffic(last, &glance, elapsed);
-        self.last = Some(glance);
+        let is_other =
+            self.is_other_use(&glance, elapsed) || self.is_other_traffic(last, &glance, elapsed);
+        self.take_in(glance);
         is_other
     }
 
-    fn is_other_use(&self, last: &Glance, glance: &Glance, elapsed: Nanos) -> bool {
+    /// `elapsed`: time since the last glance. A process that was left out of some glances is taken
+    /// to have run as usual until then.
+    fn is_other_use(&self, glance: &Glance, elapsed: Nanos) -> bool {
         self.cpus.iter().any(|(pid, usual)| {
-            let times = last.cpu_time.get(pid).zip(glance.cpu_time.get(pid));
+            let times = self.read.get(pid).zip(glance.cpu_time.get(pid));
             let Some((before, now)) = times else { return false };
-            let cpus = now.since(*before).seconds() / elapsed.seconds();
+            let left_out = glance.at.since(before.at).since(elapsed);
+            let ran = now.since(before.cpu_time).seconds() - usual.most * left_out.seconds();
+            let cpus = ran.max(0.0) / elapsed.seconds();
             usual.most.max(cpus) > IDLE_CPUS && usual.excludes(cpus, OTHER_USE, BURSTS)
         })
     }
@@ -234,7 +261,8 @@ mod tests {
         let wants = |cpus: f64, requests: Option<f64>| {
             let range = |value| Range::of(value);
             let cpus = [(PID, range(cpus))].into();
-            Watch { cpus, requests_per_s: requests.map(range), last: None }.wants_requests()
+            let requests_per_s = requests.map(range);
+            Watch { cpus, requests_per_s, last: None, read: BTreeMap::new() }.wants_requests()
         };
         assert!(wants(1.0, Some(2e6)));
         assert!(!wants(0.01, Some(2e6)), "it sleeps");
@@ -258,6 +286,41 @@ mod tests {
             let mut watch = usual.watch().expect("a window");
             watch.begin(at(1_000, 1_000));
             assert_eq!(watch.is_disturbed_by(at(1_100, ran)), expected, "{ran}");
+        }
+    }
+
+    #[test]
+    fn an_idle_process_is_left_out_of_glances_and_its_start_shows_in_the_next_that_reads_it() {
+        const BUSY: Pid = Pid(8);
+        let mut usual = Usual::default();
+        let mut window = Model::empty(1);
+        window.at = Nanos::from_secs(1);
+        window.apps = [(PID, 1.0), (BUSY, 100.0)]
+            .map(|(pid, cpu_percent)| {
+                let mut app = App::new(pid, 0..0);
+                app.cpu_percent = cpu_percent;
+                app
+            })
+            .to_vec();
+        usual.take_in(&window, false);
+        // Readings of the idle process, each after 20 glances of the busy one. It uses a hundredth
+        // of a CPU as usual, and `ran` ms more.
+        for (ran, expected) in [(0, false), (15, false), (90, true)] {
+            let mut watch = usual.watch().expect("a window");
+            assert_eq!(watch.busy(), [BUSY]);
+            let at = |tenths: u64, idle_ms: Option<u64>| Glance {
+                at: Nanos::from_millis(1_000 + 100 * tenths),
+                cpu_time: [(BUSY, Some(1_000 + 100 * tenths)), (PID, idle_ms)]
+                    .into_iter()
+                    .filter_map(|(pid, ms)| Some((pid, Nanos::from_millis(ms?))))
+                    .collect(),
+                requests: None,
+            };
+            watch.begin(at(0, Some(500)));
+            for tenths in 1..20 {
+                assert!(!watch.is_disturbed_by(at(tenths, None)));
+            }
+            assert_eq!(watch.is_disturbed_by(at(20, Some(520 + ran))), expected, "{ran}");
         }
     }
 

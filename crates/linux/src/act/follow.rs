@@ -13,6 +13,7 @@ use rondpoint_core::observation::{Exemption, Observation, ProcessObservation, Th
 use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
 
 use super::Identity;
+use super::answers::Answers;
 use super::masks::{Masks, Standing};
 use super::threads::{disinherit, find, thread};
 use crate::cpuset::{self, Cpusets};
@@ -50,6 +51,7 @@ pub(super) struct Look<'a> {
     pub(super) masks: &'a mut Masks,
     pub(super) home: &'a Home,
     pub(super) cpusets: &'a mut Cpusets,
+    pub(super) answers: &'a mut Answers,
     pub(super) found: Followed,
 }
 
@@ -73,6 +75,10 @@ impl Look<'_> {
         let mut indices = Indices::new(self.topology);
         for process in &mut observation.processes {
             let identity = Identity { pid: process.pid, started: process.started };
+            if let Some(bound) = self.answers.repeat(process) {
+                self.found.bound.extend(bound);
+                continue;
+            }
             if self.masks.see(identity) {
                 let (pid, started) = (identity.pid.0, identity.started.0);
                 self.found.entries.push(Entry::Member { pid, started });
@@ -81,13 +87,17 @@ impl Look<'_> {
                 true => self.home.path.clone(),
                 false => self.cpusets.path_of(self.root, process.pid).ok().flatten(),
             };
-            if self.is_elsewhere(path.as_deref()) {
+            let is_elsewhere = self.is_elsewhere(path.as_deref());
+            if is_elsewhere {
                 process.exempt = process.exempt.or(Some(Exemption::OtherManager));
             }
+            let bound_before = self.found.bound.len();
             let cpuset = path
                 .filter(|_| !self.masks.is_empty())
                 .and_then(|path| cpuset::cpus(self.root, &path));
             self.over_process(process, identity, cpuset.as_ref(), &mut indices);
+            let bound = &self.found.bound[bound_before..];
+            self.answers.keep(process, observation.at, is_elsewhere, bound);
         }
         self.masks.forget_gone(observation.at, |task| is_gone(thread(*task)));
         self.found

@@ -1,5 +1,7 @@
 //! Tests that no mask is forgotten if the kernel refuses to restore it, or changes a cpuset.
 
+use std::collections::BTreeSet;
+
 use rondpoint_core::observation::{Observation, ProcessObservation, ThreadObservation};
 use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
 use rondpoint_core::topology::synthetic;
@@ -92,7 +94,7 @@ fn a_mask_that_a_cpuset_has_changed_is_not_taken_for_one_that_a_thread_chose() {
         };
         let at = Nanos(crate::syscall::time::since_boot_ns());
         let mut observation = Observation { at, processes: vec![seen], ..Observation::default() };
-        actor.follow(&mut observation).left_alone
+        actor.follow(&mut observation, &BTreeSet::new()).left_alone
     };
     let original = Original { cpus: before.clone(), whole: true };
     actor.masks.enter(&Change { original, ..change(1, process, &before, one(0)) });

@@ -1,41 +1,96 @@
 //! A glance: a quick reading of CPU clocks and traffic between two observations.
 
+use std::collections::BTreeMap;
+
 use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::Counter;
-use rondpoint_core::{Matrix, Nanos};
+use rondpoint_core::{Matrix, Nanos, Pid};
 
 use super::sensors::Sensors;
 use super::{Observer, counters};
 use crate::LinuxError;
-use crate::syscall::time::since_boot_ns;
+use crate::parse::uptime;
+use crate::syscall::time::{cpu_time_ns, since_boot_ns};
 
 impl Observer {
-    /// Reads only cheap values: the CPU clock of each process and, with `requests`, counters that
-    /// are not the program's. The rings are not emptied.
+    /// Adds the CPU clocks of all other processes of the last look to a glance.
+    pub fn glance_at_more(&self, glance: &mut Glance) {
+        let left_out = |pid: &Pid| !glance.cpu_time.contains_key(pid);
+        let more: Vec<Pid> = self.sensors.tasks.processes().filter(left_out).collect();
+        glance.cpu_time.extend(cpu_times(&more));
+    }
+
+    /// Time for which the machine's CPUs were idle since boot, added up; `None` if the kernel does
+    /// not tell.
+    pub fn idle_time(&mut self) -> Option<Nanos> {
+        self.uptime.read(uptime::idle_ns).ok().flatten().map(Nanos)
+    }
+
+    /// Reads only cheap values: the CPU clocks of the processes in `of` and, with `requests`,
+    /// counters that are not the program's. The rings are not emptied.
     ///
     /// # Errors
     /// An open counter cannot be read.
-    pub fn glance(&self, requests: bool) -> Result<Glance, LinuxError> {
+    pub fn glance(&self, of: &[Pid], requests: bool) -> Result<Glance, LinuxError> {
         let Sensors { uncore, .. } = &self.sensors;
         let traffic = requests.then(|| uncore.traffic(&self.machine.topology)).transpose()?;
         let lines = requests.then(|| uncore.controller_lines()).transpose()?;
-        Ok(self.glance_with(traffic.flatten().as_ref(), lines.flatten().as_deref()))
+        let cpu_time = cpu_times(of);
+        Ok(glance_with(cpu_time, traffic.flatten().as_ref(), lines.flatten().as_deref()))
     }
+}
 
-    /// A glance with the machine's requests as just read: by pair of nodes, else by node.
-    pub(super) fn glance_with(
-        &self,
-        traffic: Option<&Matrix<Counter>>,
-        lines: Option<&[Counter]>,
-    ) -> Glance {
-        let sum = |counters: &mut dyn Iterator<Item = &Counter>| {
-            counters.copied().fold(Counter::default(), counters::added)
-        };
-        let requests = traffic.map(|traffic| sum(&mut traffic.rows().flatten()));
-        Glance {
-            at: Nanos(since_boot_ns()),
-            cpu_time: self.sensors.tasks.cpu_times(),
-            requests: requests.or_else(|| lines.map(|lines| sum(&mut lines.iter()))),
-        }
+/// CPU time of each living process of these: of all its threads, ended ones included.
+fn cpu_times(of: &[Pid]) -> BTreeMap<Pid, Nanos> {
+    of.iter().filter_map(|pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)))).collect()
+}
+
+/// A glance with CPU times and the machine's requests as just read: by pair of nodes, else by node.
+pub(super) fn glance_with(
+    cpu_time: BTreeMap<Pid, Nanos>,
+    traffic: Option<&Matrix<Counter>>,
+    lines: Option<&[Counter]>,
+) -> Glance {
+    let sum = |counters: &mut dyn Iterator<Item = &Counter>| {
+        counters.copied().fold(Counter::default(), counters::added)
+    };
+    let requests = traffic.map(|traffic| sum(&mut traffic.rows().flatten()));
+    Glance {
+        at: Nanos(since_boot_ns()),
+        cpu_time,
+        requests: requests.or_else(|| lines.map(|lines| sum(&mut lines.iter()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::Settings;
+    use crate::observe::subject::Start;
+    use crate::topology;
+    use crate::{Root, sleeper::Sleeper};
+
+    /// Of real processes, since their clocks are not files.
+    #[test]
+    fn a_glance_tells_the_time_of_each_process_and_forgets_those_that_ended() {
+        let sleeper = Sleeper::start();
+        let pid = sleeper.identity().pid;
+        let machine = topology::discover(&Root::live()).unwrap();
+        let settings = Settings { managing: true, ..Settings::default() };
+        let mut observer =
+            Observer::open(Root::live(), machine, pid, Start::Now, &settings).unwrap();
+        let quick = |observer: &Observer, of: &[Pid]| observer.glance(of, false).unwrap();
+        let mut glance = quick(&observer, &[]);
+        observer.glance_at_more(&mut glance);
+        assert_eq!(glance.cpu_time, BTreeMap::new(), "no task is known yet");
+        let look = observer.observe().unwrap();
+        observer.glance_at_more(&mut glance);
+        assert_eq!(glance.cpu_time.keys().collect::<Vec<_>>(), [&pid]);
+        assert!(glance.cpu_time[&pid] >= look.glance.cpu_time[&pid]);
+        assert!(quick(&observer, &[pid]).cpu_time[&pid] >= glance.cpu_time[&pid]);
+        drop(sleeper);
+        assert_eq!(observer.glance(&[pid], false).unwrap().cpu_time, BTreeMap::new());
+        let before = observer.idle_time();
+        assert!(before.is_some() && observer.idle_time() >= before);
     }
 }

@@ -4,16 +4,18 @@
 //! nodes of some pages.
 
 mod policy;
+mod schedule;
 mod spread;
 mod walk;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rondpoint_core::observation::AddressRange;
 use rondpoint_core::{Bytes, Pid, Topology};
 
 use self::policy::Policies;
+use self::schedule::Schedule;
 use self::spread::by_pages;
 use self::walk::Walk;
 use super::tasks::read;
@@ -28,25 +30,10 @@ use crate::parse::sched;
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). The
 /// nodes of memory then come from the threads' `sched`, or from some pages.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
-/// First time between two readings of a process (our choice). No policy acts on faster changes.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time between two readings (our choice). Each interval is twice the one before, because
-/// most memory stays on its first node.
-const LONGEST: Duration = Duration::from_secs(4);
-
-/// Change of a process's resident memory, as a share, after which a reading is due at once (our
-/// choice). A new program is first read before it has touched its data.
-const CHANGED: f64 = 0.25;
-
 /// Schedule and results of the readings of a process's `numa_maps`.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    next: Option<Instant>,
-    /// Earliest time of the next reading by [`REST`].
-    rests_until: Option<Instant>,
-    interval: Option<Duration>,
-    /// Resident memory at the last reading.
-    resident: Bytes,
+    pub(super) schedule: Schedule,
     policies: Policies,
     /// Earliest time of the next reading of a part for the policies.
     policies_rest_until: Option<Instant>,
@@ -79,18 +66,18 @@ impl Maps {
             return Ok(Some(vec![resident]));
         }
         let begin = Instant::now();
-        if !self.is_due(begin, resident) {
+        if !self.schedule.is_due(begin, resident) {
             return Ok(None);
         }
-        self.resident = resident;
+        self.schedule.resident = resident;
         if resident > NUMA_MAPS_LIMIT {
-            let memory = self.read_large(path, pid, topology, threads)?;
-            self.rest(begin);
+            let memory = self.read_large(path, pid, topology, resident, threads)?;
+            self.schedule.rest(begin);
             return Ok(memory);
         }
         // The maps of another user's process may not be read, though its threads may be observed.
         let totals = unless_denied(totals(path))?;
-        self.rest(begin);
+        self.schedule.rest(begin);
         let Some(totals) = totals else {
             self.policy_read = Some(Vec::new());
             return Ok(None);
@@ -114,6 +101,7 @@ impl Maps {
         path: &Path,
         pid: Pid,
         topology: &Topology,
+        resident: Bytes,
         threads: impl Iterator<Item = PathBuf>,
     ) -> Result<Option<Vec<Bytes>>, LinuxError> {
         let mappings = mappings(&path.with_file_name("maps"))?;
@@ -130,27 +118,10 @@ impl Maps {
             Some(mappings) => self.policies.ranges(mappings),
             None => Some(Vec::new()),
         };
-        match by_faults(threads, topology, self.resident)? {
-            None => Ok(by_pages(known, pid, topology, self.resident)),
+        match by_faults(threads, topology, resident)? {
+            None => Ok(by_pages(known, pid, topology, resident)),
             memory => Ok(memory),
         }
-    }
-
-    /// Whether a reading is due: after the interval, or at once after a large change of memory.
-    fn is_due(&self, now: Instant, resident: Bytes) -> bool {
-        let change = resident.0.abs_diff(self.resident.0) as f64;
-        let has_changed = change > CHANGED * resident.0 as f64;
-        let may_read = self.rests_until.is_none_or(|until| now >= until);
-        may_read && (has_changed || self.next.is_none_or(|next| now >= next))
-    }
-
-    /// Sets the earliest time of the next reading, after one that began at `begin`.
-    fn rest(&mut self, begin: Instant) {
-        let interval = self.interval.map_or(INTERVAL, |last| (2 * last).min(LONGEST));
-        let rest = begin + begin.elapsed() * REST;
-        self.interval = Some(interval);
-        self.rests_until = Some(rest);
-        self.next = Some(rest.max(begin + interval));
     }
 }
 
@@ -276,7 +247,7 @@ mod tests {
         let threads = [sched("a", 10, 20), sched("b", 0, 10), directory.path().join("gone")];
         let large = Bytes(8 << 30);
         let nowhere = Path::new("/nowhere/numa_maps");
-        let mut maps = Maps { next: Some(Instant::now()), ..Maps::default() };
+        let mut maps = Maps::default();
         let found = maps.read(nowhere, PID, &machine, large, threads.into_iter());
         assert_eq!(found.unwrap(), Some(vec![Bytes(2 << 30), Bytes(6 << 30)]));
         wait(&mut maps);
@@ -325,7 +296,7 @@ mod tests {
 
     /// Lets the time pass until a reading is due.
     fn wait(maps: &mut Maps) {
-        (maps.next, maps.rests_until) = (Some(Instant::now()), None);
+        maps.schedule.pass();
         maps.policies_rest_until = None;
     }
 
@@ -449,36 +420,21 @@ mod tests {
         wait(&mut maps);
         assert_eq!(read(&mut maps, Bytes(1)).unwrap(), Some(vec![Bytes(8192), Bytes(12288)]));
         assert!(!maps.has_own_policy());
-        assert_eq!(maps.interval, Some(2 * INTERVAL), "twice the one before");
+        assert_eq!(maps.schedule.wait().as_secs(), 2, "twice the one before");
         wait(&mut maps);
         read(&mut maps, Bytes(1)).unwrap();
         wait(&mut maps);
         read(&mut maps, Bytes(1)).unwrap();
-        assert_eq!(maps.interval, Some(LONGEST));
+        assert_eq!(maps.schedule.wait().as_secs(), 4);
     }
 
     #[test]
     fn a_large_process_without_faults_is_asked_for_some_of_its_pages() {
         let machine = synthetic::parse("node:2 core:1").unwrap();
         let (own, large) = (Pid(std::process::id()), Bytes(8 << 30));
-        let mut maps = Maps { next: Some(Instant::now()), ..Maps::default() };
+        let mut maps = Maps::default();
         let found = maps.read(Path::new("/proc/self/numa_maps"), own, &machine, large, none());
         let bytes: u64 = found.unwrap().expect("its pages tell").iter().map(|one| one.0).sum();
         assert!(large.0 - bytes <= 1, "{bytes}");
-    }
-
-    /// A program that has just begun is read before it has touched its data.
-    #[test]
-    fn a_process_that_has_grown_is_read_at_once_unless_reading_took_long() {
-        let now = Instant::now();
-        let later = Some(now + Duration::from_secs(60));
-        let small = Bytes(400 << 20);
-        let maps = Maps { next: later, resident: small, ..Maps::default() };
-        assert!(!maps.is_due(now, small));
-        assert!(!maps.is_due(now, Bytes(500 << 20)));
-        assert!(maps.is_due(now, Bytes(600 << 20)));
-        assert!(maps.is_due(now, Bytes(300 << 20)), "pages that it gave back");
-        let resting = Maps { rests_until: later, ..maps };
-        assert!(!resting.is_due(now, Bytes(600 << 20)));
     }
 }

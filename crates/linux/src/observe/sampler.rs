@@ -96,6 +96,7 @@ pub struct Sampler {
     /// CPU time spent on reading rings.
     reading: Duration,
     paused: bool,
+    counts_first_touches: bool,
     /// Number of sampled faults on pages without an earlier sample, since the sampler was opened.
     pub first_touches: u64,
 }
@@ -113,6 +114,9 @@ pub struct Plan {
     pub period: u64,
     /// Number of levels of sampling, at least 1. The first has `period`.
     pub levels: usize,
+    /// Whether to count the sampled faults on pages without an earlier sample. Every such page is
+    /// then remembered.
+    pub counts_first_touches: bool,
 }
 
 impl Sampler {
@@ -145,6 +149,7 @@ impl Sampler {
             lowered: 0,
             reading: Duration::ZERO,
             paused: false,
+            counts_first_touches: plan.counts_first_touches,
             first_touches: 0,
         };
         let fields = if plan.events.is_empty() {
@@ -413,7 +418,8 @@ impl Sampler {
             return;
         }
         let Some(sample) = self.translation.sample(sample, self.kind) else { return };
-        if self.kind == Kind::Faults && self.is_first_touch(&sample) {
+        let counts = self.counts_first_touches && self.kind == Kind::Faults;
+        if counts && self.is_first_touch(&sample) {
             self.first_touches += 1;
         }
         if self.samples.list.len() < MAX_SAMPLES {

@@ -140,6 +140,7 @@ pub(super) fn open(
         Scope::Tree(first, _) => Tasks::new(root.clone(), first, plan),
         Scope::Many => Tasks::without_processes(root.clone(), plan),
     };
+    tasks.lets_rest = settings.managing;
     let events = chosen(&available, settings);
     // Two more events: the clock, and the owner of the ring.
     let sampled = available.sample.len() + usize::from(available.buffer.is_some());
@@ -350,7 +351,8 @@ impl Opening<'_> {
         let buffer = self.available.buffer.clone().filter(|_| !faults_only);
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let stores = self.available.samples_stores;
-        let plan = Plan { events, buffer, stores, period, levels };
+        let counts_first_touches = !self.settings.managing;
+        let plan = Plan { events, buffer, stores, period, levels, counts_first_touches };
         match Sampler::open(subject, topology, translation, &plan) {
             Ok((sampler, problems)) => {
                 let why = self.sentence(problems.first().and_then(LinuxError::errno));

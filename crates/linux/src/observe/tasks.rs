@@ -14,6 +14,7 @@ mod still;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
@@ -29,13 +30,11 @@ use super::threads::{ThreadCounters, ThreadPlan};
 use crate::LinuxError;
 use crate::act::copies::is_offered;
 use crate::kept::Kept;
-use crate::parse::schedstat::{self, SchedStat};
 use crate::parse::stat::TaskStat;
-use crate::parse::{ParseError, stat, status};
+use crate::parse::{ParseError, schedstat, stat, status};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
-use crate::syscall::time::cpu_time_ns;
 
 /// Most processes that are followed (our choice). Further processes are still in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
@@ -71,12 +70,20 @@ pub struct Tasks {
     paused: Option<Paused>,
     newborn: Newborn,
     children: Children,
+    /// Whether a process that hardly ran is taken for still, as a manager does.
+    pub(super) lets_rest: bool,
     /// Whether the kernel has NUMA replication.
     replicates: bool,
+    /// Processes that had not run at the last look.
+    still: BTreeSet<Pid>,
 }
 
 struct Process {
     started: Nanos,
+    /// CPU time at the last look.
+    clock: Option<Nanos>,
+    /// The last reading of its files; `None` if they must be read again although it did not run.
+    read: Option<Reading>,
     stat: Kept,
     resident: Bytes,
     is_kernel_thread: bool,
@@ -88,25 +95,33 @@ struct Process {
     last: ProcessObservation,
 }
 
+struct Reading {
+    clock: Option<Nanos>,
+    at: Instant,
+}
+
 struct Thread {
     allowed: CpuSet,
     stat: Kept,
     schedstat: Kept,
-    /// The last `schedstat`; `None` on kernels without it, and if the thread must be read again
-    /// although it did not run.
-    sched: Option<SchedStat>,
-    /// Whether the thread was not running. The kernel updates a running thread's time by clock
-    /// ticks only.
-    waits: bool,
     counters: Option<ThreadCounters>,
 }
 
-impl Thread {
-    /// Whether the thread has run since the last call; true if unknown.
-    fn has_run(&mut self) -> Result<bool, LinuxError> {
-        let now = self.schedstat.read(schedstat::parse)?;
-        let before = std::mem::replace(&mut self.sched, now);
-        Ok(!self.waits || now.is_none() || now != before)
+/// Members of the trees at one look.
+struct Members {
+    /// The threads of each process that may have run.
+    awake: BTreeMap<Pid, Vec<Tid>>,
+    /// Known processes that have not run since the last look.
+    still: BTreeSet<Pid>,
+}
+
+impl Members {
+    fn len(&self) -> usize {
+        self.awake.len() + self.still.len()
+    }
+
+    fn contains(&self, pid: Pid) -> bool {
+        self.awake.contains_key(&pid) || self.still.contains(&pid)
     }
 }
 
@@ -136,6 +151,8 @@ impl Tasks {
             paused: None,
             newborn: Newborn::default(),
             children: Children::default(),
+            lets_rest: false,
+            still: BTreeSet::new(),
         }
     }
 
@@ -151,6 +168,12 @@ impl Tasks {
         self.family.follow(roots, left);
         let Self { family, processes, .. } = self;
         processes.retain(|pid, _| family.root_of(*pid).is_some() && !family.is_left(*pid));
+    }
+
+    /// Known processes that had not run between the last two looks.
+    #[must_use]
+    pub fn still_ones(&self) -> &BTreeSet<Pid> {
+        &self.still
     }
 
     /// The root of each process at the last look.
@@ -169,7 +192,7 @@ impl Tasks {
     /// # Errors
     /// `/proc` cannot be read.
     pub fn members(&mut self, births: Births<'_>) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
-        self.members_but(births, &BTreeSet::new())
+        Ok(self.members_but(births, &BTreeSet::new())?.awake)
     }
 
     /// As [`Tasks::members`]. Processes in `still` exist and have no new children.
@@ -177,37 +200,38 @@ impl Tasks {
         &mut self,
         births: Births<'_>,
         still: &BTreeSet<Pid>,
-    ) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
-        let mut found = BTreeMap::new();
+    ) -> Result<Members, LinuxError> {
+        let mut found = Members { awake: BTreeMap::new(), still: BTreeSet::new() };
         let known = self.processes.keys().copied();
         let mut waiting: Vec<(Pid, Pid)> =
             self.family.begin(known, births.known).into_iter().collect();
         let mut origins = BTreeMap::new();
         while let Some((pid, of)) = waiting.pop() {
-            if found.contains_key(&pid) || self.family.is_left(pid) || self.is_another(pid)? {
+            if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
                 continue;
             }
             let of = if self.family.is_root(pid) { pid } else { of };
-            let known = self.processes.get(&pid);
-            let is_still = known.is_some() && still.contains(&pid);
-            let threads = match known.filter(|_| is_still) {
-                Some(process) => process.threads.keys().copied().collect(),
-                None => self.threads_of(pid)?,
-            };
-            if threads.is_empty() {
+            let is_known = self.processes.contains_key(&pid);
+            let is_still = is_known && still.contains(&pid);
+            let threads = if is_still { Vec::new() } else { self.threads_of(pid)? };
+            if threads.is_empty() && !is_still {
                 continue;
             }
             if found.len() >= MAX_PROCESSES {
                 self.overflowed = true;
                 break;
             }
-            let has_told = births.all && known.is_some();
-            if !is_still && !has_told {
+            origins.insert(pid, of);
+            if is_still {
+                found.still.insert(pid);
+                continue;
+            }
+            let has_told = births.all && is_known;
+            if !has_told {
                 let children = self.children.of(&self.root, pid, &threads)?;
                 waiting.extend(children.into_iter().map(|child| (child, of)));
             }
-            origins.insert(pid, of);
-            found.insert(pid, threads);
+            found.awake.insert(pid, threads);
         }
         self.family.settle(origins);
         Ok(found)
@@ -241,20 +265,19 @@ impl Tasks {
         topology: &Topology,
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
-        let still = self.still()?;
+        let still = self.find_still(self.lets_rest && births.all)?;
         let mut members = self.members_but(births, &still)?;
         let is_known = |pid, tid| {
             self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
         };
-        self.newborn.hold_back(&mut members, is_known);
-        let mut budget = MAX_THREADS;
+        self.newborn.hold_back(&mut members.awake, &members.still, is_known);
+        let of_still = |pid| self.processes.get(pid).map_or(0, |still| still.threads.len());
+        let still: usize = members.still.iter().map(of_still).sum();
+        let mut budget = MAX_THREADS.saturating_sub(still);
         // A single process shares memory with no other one of the tree.
         let may_share = members.len() > 1 && topology.node_count() > 1;
-        for (pid, threads) in &members {
-            let is_still = still.contains(pid);
-            let looked =
-                self.look_at_one(topology, *pid, threads, (is_still, may_share), &mut budget);
-            match looked {
+        for (pid, threads) in &members.awake {
+            match self.look_at_one(topology, *pid, threads, may_share, &mut budget) {
                 // One process that may not be read must not hide the others.
                 Err(error) if self.family.first().is_none() => {
                     self.processes.remove(pid);
@@ -263,17 +286,21 @@ impl Tasks {
                 looked => looked?,
             }
         }
+        for pid in &members.still {
+            self.look_at_memory(topology, *pid, true)?;
+        }
         let first = self.first();
         for (pid, process) in &mut self.processes {
-            if !members.contains_key(pid) {
+            if !members.contains(*pid) {
                 process.threads.values_mut().for_each(|thread| drop(thread.counters.take()));
             }
         }
-        self.processes.retain(|pid, _| members.contains_key(pid) || Some(*pid) == first);
+        self.processes.retain(|pid, _| members.contains(*pid) || Some(*pid) == first);
         let counted = |process: &Process| {
             process.threads.values().filter(|thread| thread.counters.is_some()).count()
         };
         self.counted_threads = self.processes.values().map(counted).sum();
+        self.still = members.still;
         Ok(self.processes.values().map(|process| process.last.clone()).collect())
     }
 
@@ -282,35 +309,18 @@ impl Tasks {
         topology: &Topology,
         pid: Pid,
         threads: &[Tid],
-        (is_still, may_share): (bool, bool),
+        may_share: bool,
         budget: &mut usize,
     ) -> Result<(), LinuxError> {
-        match is_still {
-            true => *budget = budget.saturating_sub(threads.len()),
-            false => self.look_at(topology, pid, threads, budget)?,
-        }
-        self.look_at_memory(topology, pid)?;
+        self.look_at(topology, pid, threads, budget)?;
+        self.look_at_memory(topology, pid, false)?;
         if self.replicates && topology.node_count() > 1 {
             self.look_at_copies(pid)?;
         }
-        // Only a running process makes mappings.
-        if may_share && !is_still {
+        if may_share {
             self.look_at_shared(pid)?;
         }
         Ok(())
-    }
-
-    /// CPU time of each known living process: of all its threads, ended ones included.
-    #[must_use]
-    pub fn cpu_times(&self) -> BTreeMap<Pid, Nanos> {
-        let of = |pid: &Pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)));
-        self.processes.keys().filter_map(of).collect()
-    }
-
-    /// Marks every thread to be read in the next look even if it does not run, because its counts
-    /// are out of date.
-    fn look_again(&mut self) {
-        self.threads().for_each(|thread| thread.sched = None);
     }
 
     fn stop(&mut self, stop: bool) -> io::Result<()> {
@@ -347,6 +357,8 @@ impl Tasks {
         }
         let is_new = self.processes.get(&pid).is_none_or(|process| process.started != started);
         if is_new {
+            // The clock comes before the files of threads, so that none is older than it.
+            let clock = still::clock(&self.root, pid)?;
             let state = read(&self.path(pid, "status"), status::parse)?.unwrap_or_default();
             let allowed_nodes = state.nodes_allowed.map(|nodes| {
                 nodes.iter().filter_map(|&node| topology.node_of_kernel_id(node)).collect()
@@ -355,6 +367,8 @@ impl Tasks {
             let stat = opened.unwrap_or_else(|| Kept::new(self.path(pid, "stat"), self.may_keep()));
             let process = Process {
                 started,
+                clock,
+                read: None,
                 stat,
                 resident: Bytes(0),
                 is_kernel_thread: found.is_kernel_thread,
@@ -387,6 +401,7 @@ impl Tasks {
         if !threads.is_empty() {
             process.last.threads = threads;
         }
+        process.read = Some(Reading { clock: process.clock, at: Instant::now() });
         process.last.faults = Some(found.faults);
         process.last.allowed_nodes = process.allowed_nodes.clone();
         process.resident = Bytes(found.resident_pages.saturating_mul(page_bytes() as u64));
@@ -411,27 +426,24 @@ impl Tasks {
                 (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
             let counters = self.open_counters(tid);
             if let Some(process) = self.processes.get_mut(&pid) {
-                let mut thread =
-                    Thread { allowed, stat, schedstat, sched: None, waits: false, counters };
-                thread.has_run()?;
-                process.threads.insert(tid, thread);
+                process.threads.insert(tid, Thread { allowed, stat, schedstat, counters });
             }
         }
         let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
         let Some(thread) = thread else { return Ok(None) };
-        let time = thread.sched.map(|sched| sched.running_ns);
+        let sched = thread.schedstat.read(schedstat::parse)?;
+        let time = sched.map(|sched| sched.running_ns);
         // The process's ticks include those of ended threads.
         let only = only.filter(|_| time.is_some());
         let own = if only.is_some() { None } else { thread.stat.read(stat::parse)? };
         let Some(found) = own.as_ref().or(only) else { return Ok(None) };
         let Some(cpu) = topology.cpu_of_kernel_id(found.cpu) else { return Ok(None) };
-        thread.waits = found.state != 'R';
         Ok(Some(ThreadObservation {
             tid,
             cpu,
             cpu_time: time.map_or_else(|| ran(found), Nanos),
-            queued: thread.sched.map(|sched| Nanos(sched.waiting_ns)),
-            slices: thread.sched.map(|sched| sched.slices),
+            queued: sched.map(|sched| Nanos(sched.waiting_ns)),
+            slices: sched.map(|sched| sched.slices),
             allowed: thread.allowed.clone(),
             exempt: place::exemption(found),
             counters: thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default(),

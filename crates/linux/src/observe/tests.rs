@@ -114,14 +114,14 @@ fn controllers_are_counted_at_a_glance_and_in_a_pause() {
     let mut observer =
         Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();
     observer.sensors.uncore = uncore;
-    let glance = |observer: &Observer| observer.glance(true).unwrap().requests;
+    let glance = |observer: &Observer| observer.glance(&[], true).unwrap().requests;
     let Some(first) = glance(&observer) else {
         assert!(crate::probe::whole_cpu().is_err());
         assert_eq!(observer.observe().unwrap().observation.controller_lines, None);
         println!("not tried further: this user may count no CPU as a whole");
         return;
     };
-    assert_eq!(observer.glance(false).unwrap().requests, None, "not wanted");
+    assert_eq!(observer.glance(&[], false).unwrap().requests, None, "not wanted");
     let lines = |look: &Look| -> u64 {
         let lines: &Vec<Counter> = look.observation.controller_lines.as_ref().unwrap();
         lines.iter().map(|counter| counter.value).sum()

@@ -41,6 +41,15 @@ impl ThreadPlan {
         Self { groups: [own.to_vec()].into_iter().chain(parts(&others, room)).collect() }
     }
 
+    /// A plan of one software event, for machines without a unit.
+    #[cfg(test)]
+    pub(super) fn of_clock() -> Self {
+        use crate::perf::attr::{SW_TASK_CLOCK, TYPE_SOFTWARE};
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        let event = Event { name: "clock".into(), attr, cpus: None };
+        Self { groups: vec![vec![(Metric::LlcMisses, event)]] }
+    }
+
     /// Number of descriptors for a thread.
     #[must_use]
     pub fn events(&self) -> usize {

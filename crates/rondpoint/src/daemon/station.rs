@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rondpoint_core::{Pid, Topology};
+use rondpoint_core::{Nanos, Pid, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::claim::Claim;
@@ -46,6 +46,8 @@ const SIGHUP: i32 = 1;
 struct Managed {
     process: Identity,
     why: String,
+    /// CPU time at which it was last found alive. A process that ends takes some.
+    alive_at: Option<Nanos>,
     _claim: Claim,
 }
 

@@ -13,12 +13,6 @@ use tempfile::TempDir;
 use super::*;
 use crate::session::Session;
 
-#[test]
-fn glances_at_many_processes_come_less_often() {
-    let between = |us| between_glances(Duration::from_micros(us)).as_millis();
-    assert_eq!([0, 10, 50, 400].map(between), [100, 100, 100, 800]);
-}
-
 /// A real process, joined as `attach` joins it, and its host. It is killed when dropped.
 struct Joined<W> {
     process: Child,

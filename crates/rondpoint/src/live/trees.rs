@@ -3,7 +3,7 @@
 //! `run` and `attach` have one tree; the daemon's trees begin and end. Masks are kept by tree: a
 //! program may by chance have a mask that another tree was given, without inheriting it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use rondpoint_core::controller::Step;
@@ -54,6 +54,7 @@ impl Trees {
 
     /// Takes in a look before any other part does. Fills in what threads are allowed, gives heirs
     /// of our masks those of their creators, and writes down which threads were born with one.
+    /// Processes in `still` have not run since the last look.
     ///
     /// # Errors
     /// A ledger cannot be written; the look is taken in all the same.
@@ -61,6 +62,7 @@ impl Trees {
         &mut self,
         observation: &mut Observation,
         origins: &BTreeMap<Pid, Pid>,
+        still: &BTreeSet<Pid>,
     ) -> Result<(), LinuxError> {
         let only = (self.trees.len() == 1).then(|| self.trees.keys().next().copied()).flatten();
         let mut parts: BTreeMap<Pid, Vec<ProcessObservation>> =
@@ -82,7 +84,7 @@ impl Trees {
         for (root, processes) in parts {
             let Some(tree) = self.trees.get_mut(&root) else { continue };
             let mut part = Observation { at: observation.at, processes, ..Observation::default() };
-            let followed = tree.actor.follow(&mut part);
+            let followed = tree.actor.follow(&mut part, still);
             self.heirs += followed.heirs;
             self.left_alone += followed.left_alone;
             written = written.and(tree.ledger.write(&followed.entries));

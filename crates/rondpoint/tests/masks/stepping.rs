@@ -4,6 +4,7 @@
 //! It does what the loop's host does, in the same order and with the same parts; only its plans are
 //! given.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -50,7 +51,7 @@ impl Parts {
             self.tasks.observe(&self.topology, Births::default()).expect("it can be read");
         let at = Nanos(since_boot_ns());
         let mut observation = Observation { at, processes, ..Observation::default() };
-        let followed = self.actor.follow(&mut observation);
+        let followed = self.actor.follow(&mut observation, &BTreeSet::new());
         (observation, followed)
     }
 

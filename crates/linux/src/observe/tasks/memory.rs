@@ -1,5 +1,7 @@
 //! Memory of a process: by node, shared parts, and pages with copies.
 
+use std::time::Instant;
+
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::{Pid, Tid, Topology};
 
@@ -8,15 +10,22 @@ use crate::LinuxError;
 use crate::observe::copies::Copies;
 
 impl Tasks {
-    /// Reads the nodes of a process's memory if that is due.
+    /// Reads the nodes of a process's memory if that is due. `is_still`: the process has not run
+    /// since the last look.
     pub(super) fn look_at_memory(
         &mut self,
         topology: &Topology,
         pid: Pid,
+        is_still: bool,
     ) -> Result<(), LinuxError> {
         let maps = self.path(pid, "numa_maps");
         let root = &self.root;
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
+        process.maps.schedule.settle(is_still);
+        let is_due = || process.maps.schedule.is_due(Instant::now(), process.resident);
+        if is_still && (topology.node_count() == 1 || !is_due()) {
+            return Ok(());
+        }
         let sched = |tid: &Tid| root.in_proc(format!("{pid}/task/{tid}/sched"));
         let scheds = process.threads.keys().map(sched);
         let memory = process.maps.read(&maps, pid, topology, process.resident, scheds)?;

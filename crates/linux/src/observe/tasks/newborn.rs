@@ -16,35 +16,41 @@ const MIN_NEWCOMERS: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Newborn {
     /// New threads of the last look, followed or not.
-    last: BTreeSet<Tid>,
+    last: BTreeSet<(Pid, Tid)>,
     /// Whether most of the earlier new threads have ended.
     are_fleeting: bool,
 }
 
 impl Newborn {
-    /// Removes the threads from `found` that are too young to follow. `is_known`: whether a thread
-    /// is already followed.
+    /// Removes the threads from `found` that are too young to follow. `still`: processes that have
+    /// not run since the last look, so that none of their threads ended. `is_known`: whether a
+    /// thread is already followed.
     pub(super) fn hold_back(
         &mut self,
         found: &mut BTreeMap<Pid, Vec<Tid>>,
+        still: &BTreeSet<Pid>,
         is_known: impl Fn(Pid, Tid) -> bool,
     ) {
-        let tasks = || found.iter().flat_map(|(pid, tids)| tids.iter().map(|tid| (*pid, *tid)));
-        let stayed = tasks().filter(|(_, tid)| self.last.contains(tid)).count();
         if self.last.len() >= MIN_NEWCOMERS {
+            let there: BTreeSet<(Pid, Tid)> = tasks(found).collect();
+            let lives = |task: &&(Pid, Tid)| still.contains(&task.0) || there.contains(task);
+            let stayed = self.last.iter().filter(lives).count();
             self.are_fleeting = 2 * stayed < self.last.len();
         }
         let before = std::mem::take(&mut self.last);
-        let came: Vec<(Pid, Tid)> =
-            tasks().filter(|(pid, tid)| !is_known(*pid, *tid) && !before.contains(tid)).collect();
-        self.last = came.iter().map(|(_, tid)| *tid).collect();
+        let is_new = |task: &(Pid, Tid)| !is_known(task.0, task.1) && !before.contains(task);
+        self.last = tasks(found).filter(is_new).collect();
         if self.are_fleeting {
-            for (pid, tid) in came {
-                found.entry(pid).or_default().retain(|other| *other != tid);
+            for (pid, tid) in &self.last {
+                found.entry(*pid).or_default().retain(|other| other != tid);
             }
             found.retain(|_, tids| !tids.is_empty());
         }
     }
+}
+
+fn tasks(found: &BTreeMap<Pid, Vec<Tid>>) -> impl Iterator<Item = (Pid, Tid)> {
+    found.iter().flat_map(|(pid, tids)| tids.iter().map(|tid| (*pid, *tid)))
 }
 
 #[cfg(test)]
@@ -58,7 +64,7 @@ mod tests {
         let mut known = BTreeSet::new();
         let mut look = |alive: &&[u32]| {
             let mut found = alive.iter().map(|&one| (Pid(one), vec![Tid(one)])).collect();
-            newborn.hold_back(&mut found, |pid, _| known.contains(&pid));
+            newborn.hold_back(&mut found, &BTreeSet::new(), |pid, _| known.contains(&pid));
             known = found.keys().copied().collect();
             known.iter().map(|pid| pid.0).collect()
         };

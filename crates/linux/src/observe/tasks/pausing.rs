@@ -18,7 +18,7 @@ impl Tasks {
         let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
         let way = Paused::of(self.counted_threads * events);
         self.paused = Some(way);
-        self.look_again();
+        self.look_again_at_counted();
         if way == Paused::Stopped {
             return self.stop(true);
         }
@@ -39,12 +39,16 @@ impl Tasks {
     /// # Errors
     /// As ioctl(2).
     pub fn resume(&mut self) -> io::Result<()> {
-        self.look_again();
         match self.paused.take() {
             None => return Ok(()),
-            Some(Paused::Stopped) => return self.stop(false),
-            Some(Paused::Closed) => {}
+            Some(Paused::Stopped) => self.stop(false)?,
+            Some(Paused::Closed) => self.open_again(),
         }
+        self.look_again_at_counted();
+        Ok(())
+    }
+
+    fn open_again(&mut self) {
         let known: Vec<(Pid, Tid)> = self
             .processes
             .iter()
@@ -57,6 +61,5 @@ impl Tasks {
                 thread.counters = counters;
             }
         }
-        Ok(())
     }
 }

@@ -105,7 +105,7 @@ fn where_the_kernel_lists_no_children_each_process_names_its_parent() {
         // A process that did not run has no new thread or child.
         for pid in [10, 20] {
             let schedstat = fixture.root().in_proc(format!("{pid}/task/{pid}/schedstat"));
-            let _ = fs::write(schedstat, format!("5000 1 {looks}\n"));
+            let _ = fs::write(schedstat, format!("{} 1 1\n", 5000 + looks));
         }
         shown(&tasks.observe(&machine, Births::default()).unwrap())
     };
@@ -181,7 +181,7 @@ fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
         let list: String = children.iter().map(|pid| format!("{pid} ")).collect();
         fixture.process(10, &[(10, 0)], &list);
         looks += 1;
-        let ran = format!("5000 1 {looks}\n");
+        let ran = format!("{} 1 1\n", 5000 + looks);
         fs::write(fixture.root().in_proc("10/task/10/schedstat"), ran).unwrap();
         children.iter().for_each(|&pid| fixture.process(pid, &[(pid, 1)], ""));
         let found = shown(&tasks.observe(&machine, Births::default()).unwrap());
@@ -195,53 +195,84 @@ fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
 }
 
 #[test]
-fn of_a_process_that_did_not_run_only_schedstat_is_read() {
+fn of_a_process_that_did_not_run_no_file_is_read() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0), (11, 1)], "");
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
     assert_eq!(look(), "10[10@0 11@1]");
-    // Only a thread that runs changes its CPU or starts threads. So a real kernel would say nothing
-    // new here.
-    fixture.process(10, &[(10, 2), (11, 1), (12, 3)], "");
-    assert_eq!(look(), "10[10@0 11@1]");
-    let schedstat = fixture.root().in_proc("10/task/11/schedstat");
-    fs::write(schedstat, "5000 1 2\n").unwrap();
+    let own = fixture.root().in_proc("10");
+    let files = ["stat", "numa_maps", "status", "task/10/stat", "task/10/children", "task/11/stat"];
+    for file in files {
+        fs::write(own.join(file), "no reader accepts this\n").unwrap();
+    }
+    for _ in 0..100 {
+        assert_eq!(look(), "10[10@0 11@1]");
+    }
+    // It runs again: one thread, on another CPU, which has started a third one.
+    fixture.process(10, &[(10, 2), (11, 1)], "");
+    fixture.process(10, &[(12, 3)], "");
+    fs::write(own.join("task/10/schedstat"), "5001 1 2\n").unwrap();
     assert_eq!(look(), "10[10@2 11@1 12@3]");
 }
 
 #[test]
-fn after_a_pause_every_process_is_looked_at() {
+fn a_process_that_was_changed_is_read_though_it_did_not_run() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0)], "");
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-    for (cpu, change) in [(1, Tasks::pause as fn(&mut Tasks) -> io::Result<()>), (2, Tasks::resume)]
-    {
-        tasks.observe(&machine, Births::default()).unwrap();
-        fixture.process(10, &[(10, cpu)], "");
-        change(&mut tasks).unwrap();
-        let found = tasks.observe(&machine, Births::default()).unwrap();
-        assert_eq!(shown(&found), format!("10[10@{cpu}]"));
+    let look = |tasks: &mut Tasks| tasks.observe(&machine, Births::default()).unwrap();
+    look(&mut tasks);
+    let numa_maps = fixture.root().in_proc("10/numa_maps");
+    fs::write(numa_maps, "1000 default N1=5 kernelpagesize_kB=4\n").unwrap();
+    assert_eq!(look(&mut tasks)[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
+    tasks.look_again_at(Pid(10));
+    tasks.processes.values_mut().for_each(|process| process.maps.schedule.pass());
+    assert_eq!(look(&mut tasks)[0].memory, Some(vec![Bytes(0), Bytes(20480)]));
+}
+
+#[test]
+fn a_process_that_hardly_runs_is_read_when_its_use_has_added_up() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    for is_told in [true, false] {
+        fixture.process(10, &[(10, 0), (11, 1)], "");
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+        tasks.lets_rest = true;
+        let mut look = |ran_us: u64| {
+            let schedstat = fixture.root().in_proc("10/task/10/schedstat");
+            fs::write(schedstat, format!("{} 1 1\n", 5000 + 1000 * ran_us)).unwrap();
+            let births = Births { known: &[], all: is_told };
+            tasks.observe(&machine, births).unwrap()[0].threads[0].cpu
+        };
+        look(0);
+        fixture.process(10, &[(10, 2)], "");
+        let seen = [look(10), look(1990), look(2010)];
+        assert_eq!(seen, if is_told { [0, 0, 2] } else { [2, 2, 2] }, "{is_told}");
     }
 }
 
-/// Of real processes, since their clocks are not files.
+/// Its clocks are software events, so that this runs where there is no unit.
 #[test]
-fn a_glance_tells_the_time_of_each_process_and_forgets_those_that_ended() {
-    let mut child = std::process::Command::new("cat")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let topology = crate::topology::discover(&Root::live()).unwrap().topology;
-    let mut tasks = Tasks::new(Root::live(), Pid(child.id()), None);
-    assert_eq!(tasks.cpu_times(), BTreeMap::new(), "no task is known yet");
-    tasks.observe(&topology, told(&[])).unwrap();
-    let times = tasks.cpu_times();
-    assert_eq!(times.keys().collect::<Vec<_>>(), [&Pid(child.id())]);
-    drop(child.stdin.take());
-    child.wait().unwrap();
-    assert_eq!(tasks.cpu_times(), BTreeMap::new());
+fn after_a_pause_every_process_that_is_counted_is_looked_at() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    let own = std::process::id();
+    fixture.process(own, &[(own, 0)], "");
+    fixture.process(1, &[(1, 0)], "");
+    let mut tasks = Tasks::without_processes(fixture.root(), Some(ThreadPlan::of_clock()));
+    tasks.follow([(Pid(own), Nanos(0)), (Pid(1), Nanos(0))].into(), BTreeSet::new());
+    tasks.observe(&machine, Births::default()).unwrap();
+    let process = tasks.processes.get_mut(&Pid(1)).unwrap();
+    process.threads.values_mut().for_each(|thread| thread.counters = None);
+    for (cpu, change) in [(1, Tasks::pause as fn(&mut Tasks) -> io::Result<()>), (2, Tasks::resume)]
+    {
+        fixture.process(own, &[(own, cpu)], "");
+        change(&mut tasks).unwrap();
+        let found = tasks.observe(&machine, Births::default()).unwrap();
+        assert_eq!(found[1].threads[0].cpu, cpu as usize);
+        assert!(tasks.still_ones().contains(&Pid(1)) == (cpu == 1), "not counted in the pause");
+    }
 }

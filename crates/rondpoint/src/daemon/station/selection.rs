@@ -189,9 +189,19 @@ impl Station {
             let mut members = origins.iter().filter(|(_, of)| **of == root);
             members.any(|(pid, _)| Identity::of(&from, *pid).is_some())
         };
-        let is_over = |one: &&Managed| !one.process.is_there(&from) && !lives(one.process.pid);
-        let over: Vec<Pid> =
-            self.roots.values().filter(is_over).map(|one| one.process.pid).collect();
+        let mut over = Vec::new();
+        for (pid, one) in &mut self.roots {
+            let listed = self.census.get(*pid).filter(|known| known.identity == one.process);
+            let clock = listed.and_then(|_| self.parts.observer.cpu_time(*pid));
+            if clock.is_some() && clock == one.alive_at {
+                continue;
+            }
+            if one.process.is_there(&from) {
+                one.alive_at = clock;
+            } else if !lives(*pid) {
+                over.push(*pid);
+            }
+        }
         for pid in over {
             self.drop_tree(trees, pid, "it has ended");
         }
@@ -259,7 +269,8 @@ impl Station {
         let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
         trees.add(process.pid, ledger);
         tracing::info!(pid = process.pid.0, why = wanted.why, "managed");
-        let managed = Managed { process, why: wanted.why.clone(), _claim: claim };
+        let why = wanted.why.clone();
+        let managed = Managed { process, why, alive_at: None, _claim: claim };
         self.roots.insert(process.pid, managed);
         Ok(())
     }
