@@ -225,12 +225,15 @@ fn a_process_that_was_changed_is_read_though_it_did_not_run() {
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let look = |tasks: &mut Tasks| tasks.observe(&machine, Births::default()).unwrap();
     look(&mut tasks);
+    fixture.process(10, &[(10, 2)], "");
     let numa_maps = fixture.root().in_proc("10/numa_maps");
     fs::write(numa_maps, "1000 default N1=5 kernelpagesize_kB=4\n").unwrap();
-    assert_eq!(look(&mut tasks)[0].memory, Some(vec![Bytes(8192), Bytes(12288)]));
+    let seen = |found: &[ProcessObservation]| (found[0].threads[0].cpu, found[0].memory.clone());
+    let before = (0, Some(vec![Bytes(8192), Bytes(12288)]));
+    assert_eq!(seen(&look(&mut tasks)), before);
     tasks.look_again_at(Pid(10));
     tasks.processes.values_mut().for_each(|process| process.maps.schedule.pass());
-    assert_eq!(look(&mut tasks)[0].memory, Some(vec![Bytes(0), Bytes(20480)]));
+    assert_eq!(seen(&look(&mut tasks)), (2, Some(vec![Bytes(0), Bytes(20480)])));
 }
 
 #[test]
