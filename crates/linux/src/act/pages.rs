@@ -10,6 +10,8 @@ use std::io;
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
 use rondpoint_core::{Pid, Topology};
 
+use super::living_threads;
+use crate::root::Root;
 use crate::syscall::pages::{self, PageStatus, Reach};
 
 /// Most base pages of one call: 16 MiB (our choice). It is worth the call's fixed cost, and no
@@ -44,7 +46,7 @@ pub struct Live(pub Reach);
 
 impl Pages for Live {
     fn locate(&self, pid: Pid, addresses: &[u64]) -> io::Result<Vec<PageStatus>> {
-        pages::locate(pid.0 as i32, addresses)
+        of_process(pid, living_thread, |task| pages::locate(task, addresses))
     }
 
     fn relocate(
@@ -53,8 +55,29 @@ impl Pages for Live {
         addresses: &[u64],
         node: u32,
     ) -> io::Result<Vec<Option<PageStatus>>> {
-        pages::relocate(pid.0 as i32, addresses, node, self.0)
+        of_process(pid, living_thread, |task| pages::relocate(task, addresses, node, self.0))
     }
+}
+
+/// Calls move_pages(2) for a process. A main thread that has ended has no memory, and the kernel
+/// answers EINVAL. Another thread of the process has it still.
+fn of_process<T>(
+    pid: Pid,
+    living_thread: impl Fn(Pid) -> Option<i32>,
+    call: impl Fn(i32) -> io::Result<T>,
+) -> io::Result<T> {
+    match call(pid.0 as i32) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => match living_thread(pid) {
+            Some(thread) => call(thread),
+            None => Err(error),
+        },
+        done => done,
+    }
+}
+
+fn living_thread(pid: Pid) -> Option<i32> {
+    let living = living_threads(&Root::live(), pid).ok()?;
+    i32::try_from(living.first()?.id).ok()
 }
 
 /// Moves shared pages in some ranges of addresses. Elsewhere it moves only pages that no other
@@ -129,8 +152,8 @@ pub fn relocate(
     }
 }
 
-/// Whether an error of move_pages(2) means that the process has ended: ESRCH, or EINVAL for a
-/// zombie without memory (`find_mm_struct`, mm/migrate.c, Linux 6.12). The other arguments are
+/// Whether an error of move_pages(2) means that the process has ended: ESRCH, or EINVAL where no
+/// thread has memory (`find_mm_struct`, mm/migrate.c, Linux 6.12). The other arguments are
 /// valid.
 fn has_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::EINVAL))
@@ -413,6 +436,21 @@ mod tests {
             all.extend(moves(5..10, 2));
             assert_eq!(run(&stand, &all), StepResult::Gone);
         }
+    }
+
+    #[test]
+    fn where_the_main_thread_has_ended_another_one_stands_for_the_process() {
+        let moved = |living: Option<i32>| {
+            let call = |task| match task {
+                9 => Ok("moved"),
+                _ => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            };
+            of_process(Pid(7), |_| living, call).map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(moved(Some(9)), Ok("moved"));
+        assert_eq!(moved(None), Err(Some(libc::EINVAL)), "all have ended");
+        let own = Pid(std::process::id());
+        assert!(living_thread(own).is_some());
     }
 
     #[test]
