@@ -20,7 +20,7 @@ impl Config {
         }
     }
 
-    /// `processes with 300 MiB and 0.5 CPUs or more, 64 at most`.
+    /// `at most 64 processes with 300 MiB and 0.5 CPUs or more, each with what it starts`.
     fn subjects(&self) -> String {
         let manage = &self.manage;
         let lists = [
@@ -47,8 +47,9 @@ impl Config {
             false => ", without those that [exclude] names",
         };
         format!(
-            "processes{of} with {} MiB and {} CPUs or more, {} at most{excluded}",
-            manage.min_memory_mib, manage.min_cpus, manage.most
+            "at most {} processes{of} with {} MiB and {} CPUs or more, each with what it \
+             starts{excluded}",
+            manage.most, manage.min_memory_mib, manage.min_cpus
         )
     }
 }
@@ -65,15 +66,16 @@ mod tests {
         assert_eq!(
             told("", None, false),
             "/etc/rondpoint/rondpoint.toml is not there, so the defaults apply: the daemon would \
-             observe processes with 300 MiB and 0.5 CPUs or more, 64 at most, and change nothing"
+             observe at most 64 processes with 300 MiB and 0.5 CPUs or more, each with what it \
+             starts, and change nothing"
         );
         let text = "mode = \"act\"\n[manage]\ncommands = [\"postgres\"]\nusers = [0]\nmost = 3\n\
                     [exclude]\nunits = [\"backup.service\"]";
         assert_eq!(
             told(text, Some("here.toml"), true),
-            "here.toml is valid: the daemon would place processes of command postgres or user 0 \
-             with 300 MiB and 0.5 CPUs or more, 3 at most, without those that [exclude] names; \
-             policy auto"
+            "here.toml is valid: the daemon would place at most 3 processes of command postgres or \
+             user 0 with 300 MiB and 0.5 CPUs or more, each with what it starts, without those that \
+             [exclude] names; policy auto"
         );
     }
 }
