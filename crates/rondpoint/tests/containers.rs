@@ -180,13 +180,13 @@ fn with_too_little_memory_a_manager_says_so_in_one_line_and_begins_nothing() {
     fs::write(&configuration, "mode = \"observe\"\n").expect("room for a file");
     let daemon = format!("daemon --config {}", configuration.display());
     let expected = ("-d 50000", "the limit of private memory is 50000 KiB (ulimit -d)");
-    let few_threads = ("-v 300000", "rondpoint calibrate: ");
+    let little = ("-v 300000", " bytes of memory: Cannot allocate memory");
     for (command, (limit, told)) in [
         (daemon.as_str(), expected),
         ("move --pid 1 --from 0 --to 0", expected),
         ("run -- true", expected),
         ("attach $!", expected),
-        ("calibrate", few_threads),
+        ("calibrate", little),
     ] {
         let (code, said, errors) =
             limited(folder.path(), limit, &format!("sleep 60 & exec $R {command}"));
