@@ -241,6 +241,8 @@ impl Watched for Station {
 
     fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
         loop {
+            // Even where no time is left to sleep: a daemon without CPU time can be ended too.
+            self.signals(trees)?;
             self.parts.notify.alive();
             self.own.look();
             if Instant::now() >= self.next_look {
@@ -255,7 +257,6 @@ impl Watched for Station {
                 return Ok(Turn::Interval);
             }
             self.sleep(self.nap(deadline))?;
-            self.signals(trees)?;
             self.parts.observer.drain();
         }
     }
