@@ -1,7 +1,7 @@
 //! Use of the machine's CPUs by all but the processes that a quick glance reads.
 //!
-//! One reading of the machine's idle time shows whether any other process may have begun to run, so
-//! that the clocks of thousands of idle processes need not be read. Where no CPU is idle, and where
+//! One reading of the machine's idle time shows whether any other process may have begun to run.
+//! So the clocks of thousands of idle processes are read only then. Where no CPU is idle, and where
 //! the kernel does not count idle time, any process may have begun.
 
 use super::SHORTEST_SHARE;
@@ -83,9 +83,9 @@ mod tests {
 
     const BUSY: Pid = Pid(7);
 
-    /// Glances at a machine of 8 CPUs, each 100 ms after the one before: CPUs that the process of
-    /// the glance uses, and CPUs that all others use. Returns whether each may hide a start; all
-    /// processes are then read.
+    /// Glances at a machine of 8 CPUs, 100 ms apart. `uses`: CPUs that the process of the glance
+    /// uses, and CPUs that all others use. Returns whether each may hide a start. All processes are
+    /// then read.
     fn hiding(uses: &[(f64, f64)]) -> Vec<bool> {
         let mut rest = Rest::default();
         let (mut ran, mut idle) = (0.0, 5.0);
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn a_start_stays_hidden_until_all_are_read() {
         let mut rest = Rest::default();
-        let mut look = |rest: &mut Rest, ms: u64, idle_ms: u64| {
+        let look = |rest: &mut Rest, ms: u64, idle_ms: u64| {
             let glance = Glance { at: Nanos::from_millis(ms), ..Glance::default() };
             rest.may_hide_a_start(&glance, Some(Nanos::from_millis(idle_ms)), 2)
         };

@@ -146,7 +146,7 @@ impl Watch {
         self.take_in(glance);
     }
 
-    /// Processes that every glance has to read. The others are idle, and a glance may leave them out
+    /// Processes that every glance has to read. The others are idle. A glance may leave them out
     /// while the machine shows no other use of its CPUs ([`Rest`](super::Rest)).
     #[must_use]
     pub fn busy(&self) -> Vec<Pid> {

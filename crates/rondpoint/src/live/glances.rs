@@ -1,6 +1,6 @@
-//! Glances between two looks, at a bounded cost. Each glance reads the processes that run. The idle
-//! ones, of which there may be thousands, are read if the machine's idle time says that one may have
-//! begun to run.
+//! Glances between two looks, at a bounded cost. Each glance reads the processes that run. The
+//! idle ones, of which there may be thousands, are read if the machine's idle time says that one
+//! may have begun to run.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use rondpoint_core::limits::QUICK_GLANCE;
 use rondpoint_linux::observe::Observer;
 use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
-/// Glances of either kind take this part of one CPU at most (our choice: a tenth of what the
-/// manager may use of one where nothing is done).
+/// Glances of either kind take this part of one CPU at most. Our choice: a tenth of what a manager
+/// may use where nothing is done.
 const AT_MOST: u32 = 2_000;
 
 /// See the module.

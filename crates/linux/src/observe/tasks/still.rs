@@ -1,8 +1,8 @@
 //! Finds processes that have not run since the last look, and processes whose files stay open.
 //!
 //! A process that has not run has no new children, threads, faults or counts. So of thousands of
-//! idle processes a look reads the CPU clocks only: one system call each, and no file. One that runs
-//! for some microseconds now and then is read when these have added up.
+//! idle processes a look reads the CPU clocks only: one system call each, and no file. One that
+//! runs for some microseconds now and then is read when these have added up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -29,8 +29,8 @@ fn hardly(threads: usize) -> Nanos {
 
 impl Tasks {
     /// Processes that have not run since their files were read, or hardly. Changes of their
-    /// scheduling by other processes are observed when they run again. `may_run`: they may have run a
-    /// little. Only where records name every new process, for else such a process may have children.
+    /// scheduling by other processes are observed when they run again. `may_run`: they may have run
+    /// a little. Without records of every new process, such a process may have children.
     pub(super) fn find_still(&mut self, may_run: bool) -> Result<BTreeSet<Pid>, LinuxError> {
         let now = Instant::now();
         let mut still = BTreeSet::new();
