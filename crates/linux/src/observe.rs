@@ -359,11 +359,7 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let controller_lines = self.sensors.uncore.controller_lines()?;
         let glance = match self.sensors.managing {
-            true => glance::glance_with(
-                self.sensors.tasks.cpu_times_of_look(),
-                machine_traffic.as_ref(),
-                controller_lines.as_deref(),
-            ),
+            true => self.glance_of_look(machine_traffic.as_ref(), controller_lines.as_deref()),
             false => Glance::default(),
         };
         let counted = counters::node_traffic(&self.last, topology);

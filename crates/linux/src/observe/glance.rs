@@ -13,6 +13,15 @@ use crate::parse::uptime;
 use crate::syscall::time::{cpu_time_ns, since_boot_ns};
 
 impl Observer {
+    /// A glance with the CPU times of the last look, and requests as just read.
+    pub(super) fn glance_of_look(
+        &self,
+        traffic: Option<&Matrix<Counter>>,
+        lines: Option<&[Counter]>,
+    ) -> Glance {
+        glance_with(self.sensors.tasks.cpu_times_of_look(), traffic, lines)
+    }
+
     /// Adds the CPU clocks of all other processes of the last look to a glance.
     pub fn glance_at_more(&self, glance: &mut Glance) {
         let left_out = |pid: &Pid| !glance.cpu_time.contains_key(pid);
@@ -46,7 +55,7 @@ fn cpu_times(of: &[Pid]) -> BTreeMap<Pid, Nanos> {
 }
 
 /// A glance with CPU times and the machine's requests as just read: by pair of nodes, else by node.
-pub(super) fn glance_with(
+fn glance_with(
     cpu_time: BTreeMap<Pid, Nanos>,
     traffic: Option<&Matrix<Counter>>,
     lines: Option<&[Counter]>,
