@@ -33,6 +33,7 @@ mod scan;
 mod serve;
 mod solver;
 mod stencil;
+mod store;
 mod stream;
 mod system;
 mod team;
@@ -88,6 +89,8 @@ enum Workload {
     Movers(movers::Flags),
     /// A server with threads that answer another process from one table: both sleep often
     Serve(serve::Flags),
+    /// A store whose threads are asked by all threads of another process
+    Store(store::Flags),
     /// Threads with a known need, begun in a known place
     Crew(crew::Flags),
     /// Several of these programs at once
@@ -122,6 +125,7 @@ fn main() -> ExitCode {
         Workload::Parts(flags) => parts::run(&flags),
         Workload::Movers(flags) => movers::run(&flags),
         Workload::Serve(flags) => serve::run(&flags),
+        Workload::Store(flags) => store::run(&flags),
         Workload::Crew(flags) => crew::run(&flags),
         Workload::Mix(flags) => mix::run(&flags),
         Workload::Evade(flags) => evade::run(&flags),

@@ -20,13 +20,13 @@ use crate::random::Random;
 use crate::report::{Failure, Report};
 
 /// Words of a record: four lines of the cache.
-const RECORD: usize = 32;
+pub(crate) const RECORD: usize = 32;
 /// Records that one request asks for.
-const KEYS: usize = 16;
+pub(crate) const KEYS: usize = 16;
 /// Requests of a round.
-const REQUESTS: usize = 100;
+pub(crate) const REQUESTS: usize = 100;
 /// Bytes of a number in a message.
-const NUMBER: usize = size_of::<u64>();
+pub(crate) const NUMBER: usize = size_of::<u64>();
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
@@ -143,16 +143,16 @@ fn is_closed(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
-fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> {
+pub(crate) fn numbers(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let number = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("whole chunks"));
     bytes.chunks_exact(NUMBER).map(number)
 }
 
 /// A socket that lives in no folder and ends with its process.
-fn address(name: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn address(name: &str) -> Result<SocketAddr, Failure> {
     SocketAddr::from_abstract_name(name).map_err(broken)
 }
 
-fn broken(error: std::io::Error) -> Failure {
+pub(crate) fn broken(error: std::io::Error) -> Failure {
     Failure(format!("server and clients: {error}"))
 }

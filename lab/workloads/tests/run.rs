@@ -88,6 +88,7 @@ fn programs_that_work_by_themselves_are_right_in_every_round() {
         "lookup --threads 3 --size 64K --keep 1M --change-every 0 --seconds 0.05",
         "pipeline --threads 4 --size 256K --seconds 0.05",
         "serve --threads 2 --size 256K --seconds 0.05",
+        "store --threads 2 --size 256K --seconds 0.05",
         "parts --threads 3 --size 256K --seconds 0.05 --swap 0.01",
         "parts --threads 5 --size 256K --seconds 0.05 --burst 0.005 --sleep 0.01",
     ] {

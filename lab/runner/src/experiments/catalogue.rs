@@ -249,6 +249,11 @@ pub(super) const EXPERIMENTS: [Experiment; 30] = [
         &[("server", "serve --threads 4 --size 32M")],
     ),
     odd(
+        "store",
+        "four threads keep records that four threads of another process fill and ask; any asks any, and all sleep often",
+        &[("store", "store --threads 4 --size 32M")],
+    ),
+    odd(
         "graph",
         "breadth-first traversals by all CPUs of a graph that the main thread builds; a barrier after each short level",
         &[("traversals", "graph --threads 8 --size 16M")],
