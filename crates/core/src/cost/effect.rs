@@ -155,15 +155,9 @@ struct Way {
 
 impl Moved {
     fn of(seen: Seen<'_>, app: &App, pages: &[PageMove]) -> Self {
-        let mut moved = Self { ways: BTreeMap::new() };
-        for page in pages {
-            let way = moved.ways.entry((page.from.into(), page.to.into())).or_default();
-            way.bytes += page.bytes().0 as f64;
-        }
-        for ((from, _), way) in &mut moved.ways {
-            let resident = app.memory.as_ref().map_or(0, |memory| memory[*from].0).max(1);
-            way.bytes = (way.bytes / resident as f64).min(1.0);
-        }
+        let way = |bytes| Way { bytes, ..Way::default() };
+        let ways = shares_of_memory(app, pages).into_iter().map(|(at, bytes)| (at, way(bytes)));
+        let mut moved = Self { ways: ways.collect() };
         let apps = &seen.pages.model.apps;
         if let Ok(index) = apps.binary_search_by_key(&app.pid, |one| one.pid) {
             moved.sample(seen.pages, index, pages);
@@ -198,7 +192,8 @@ impl Moved {
         }
     }
 
-    /// Shares of a group's accesses that move from one node to another: `(from, to, share)`.
+    /// Shares of a group's accesses that move from one node to another: `(from, to, share)`. No node
+    /// loses more than the group's accesses to it.
     fn parts(
         &self,
         mechanism: Mechanism,
@@ -222,7 +217,13 @@ impl Moved {
             let part = if own > 0.0 { (moved / own).min(share) } else { 0.0 };
             (part > 0.0).then_some((*from, *to, part))
         };
-        self.ways.iter().filter_map(part).collect()
+        let mut parts: Vec<_> = self.ways.iter().filter_map(part).collect();
+        let mut leave = vec![0.0; asked.len()];
+        parts.iter().for_each(|(from, _, part)| leave[*from] += part);
+        for (from, _, part) in &mut parts {
+            *part *= (shares[*from] / leave[*from]).min(1.0);
+        }
+        parts
     }
 
     fn apply(&self, mechanism: Mechanism, asked: &[f64], group: &mut Group) {
@@ -243,8 +244,80 @@ impl Moved {
     }
 }
 
-/// Shares after some changes, none below zero.
+/// Share of the memory of its source node that moves by each way. Memory by node is read seldom, so
+/// a node holds the pages that leave it, at least.
+fn shares_of_memory(app: &App, pages: &[PageMove]) -> BTreeMap<(usize, usize), f64> {
+    let (mut ways, mut leave) = (BTreeMap::new(), BTreeMap::new());
+    for page in pages {
+        let (from, bytes) = (usize::from(page.from), page.bytes().0 as f64);
+        *ways.entry((from, page.to.into())).or_insert(0.0) += bytes;
+        *leave.entry(from).or_insert(0.0) += bytes;
+    }
+    for ((from, _), share) in &mut ways {
+        let known = app.memory.as_ref().map_or(0, |memory| memory[*from].0) as f64;
+        *share /= known.max(leave[from]).max(1.0);
+    }
+    ways
+}
+
+/// Shares after some changes, without those that rounding left.
 fn changed(shares: &[(usize, f64)], changes: Vec<(usize, f64)>) -> Vec<(usize, f64)> {
     let all = summed(shares.iter().copied().chain(changes));
     all.into_iter().filter(|(_, share)| *share > 1e-12).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::PAGE_SHIFT;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever is known of memory and samples, an access goes to one node before and after.
+        #[test]
+        fn no_access_is_lost_or_doubled(
+            ways in prop::collection::btree_map(
+                (0..3_usize, 0..3_usize),
+                (0.0..2.0f64, 0.0..9.0f64, 0.0..2.0f64, 0.0..9.0f64),
+                1..6,
+            ),
+            shares in prop::array::uniform3(0.0..1.0f64),
+            mechanism in prop::sample::select(vec![
+                Mechanism::CoLocation, Mechanism::Interleaving, Mechanism::Offloading,
+            ]),
+        ) {
+            let way = |(bytes, samples, sampled, own)| Way {
+                bytes, samples, sampled, by_node: BTreeMap::from([(0, own)]), ..Way::default()
+            };
+            let moved = Moved { ways: ways.into_iter().map(|(at, one)| (at, way(one))).collect() };
+            let mut group = Group { node: 0, cpus: 2.0, misses: 3.0, ..Group::default() };
+            group.shares = shares.iter().copied().enumerate().collect();
+            let before: f64 = shares.iter().sum();
+            let asked = asked(core::slice::from_ref(&group), 3);
+            moved.apply(mechanism, &asked, &mut group);
+            let after: f64 = group.shares.iter().map(|(_, share)| share).sum();
+            prop_assert!((after - before).abs() < 1e-9, "{before} → {after}");
+            prop_assert!(group.shares.iter().all(|(_, share)| *share > 0.0));
+        }
+    }
+
+    /// The census of a process's memory is older than the pages that a policy wants to move.
+    #[test]
+    fn a_node_holds_the_pages_that_leave_it_whatever_the_last_census_says() {
+        let page = |number: u64, to| PageMove {
+            address: number << PAGE_SHIFT,
+            shift: PAGE_SHIFT,
+            from: 0,
+            to,
+        };
+        let pages: Vec<PageMove> =
+            (0..30).map(|number| page(number, 1 + (number % 3) as u16)).collect();
+        let mut app = App::new(crate::units::Pid(1), 0..0);
+        app.memory = Some(vec![crate::units::Bytes(4096), crate::units::Bytes(0)]);
+        let ways = shares_of_memory(&app, &pages);
+        assert!(ways.values().all(|share| (share - 1.0 / 3.0).abs() < 1e-12), "{ways:?}");
+        app.memory = Some(vec![crate::units::Bytes(300 << PAGE_SHIFT), crate::units::Bytes(0)]);
+        let ways = shares_of_memory(&app, &pages);
+        assert!(ways.values().all(|share| (share - 1.0 / 30.0).abs() < 1e-12), "{ways:?}");
+    }
 }

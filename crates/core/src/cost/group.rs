@@ -5,7 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Threads of one process behind one cache. Rates are of a µs of CPU time of one of them now.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Group {
     pub(super) node: usize,
     pub(super) domain: usize,
