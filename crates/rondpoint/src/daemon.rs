@@ -121,7 +121,7 @@ fn controller(config: &Config, act: bool, observer: &Observer) -> Result<Control
         command: Vec::new(),
         policies: config.policies(),
         seed: config.policy.seed,
-        guard: config.guard(act),
+        guard: config.guard(act, &observer.machine().topology),
         topology: observer.machine().topology.clone(),
         notes: Vec::new(),
     };
@@ -168,7 +168,8 @@ fn run(config: Config, file: Option<PathBuf>) -> Result<()> {
     let first = (station.observer().observe()?, Instant::now());
     let act = station.acts();
     let mut controller = controller(station.config(), act, station.observer_ref())?;
-    let guard = station.config().guard(act);
+    let topology = &station.observer_ref().machine().topology;
+    let guard = station.config().guard(act, topology);
     station.notify().ready();
     tracing::info!(acts = act, policies = ?station.config().policy.policies, "ready");
     let full = controller.full_sampling();

@@ -109,8 +109,8 @@ struct Session {
 fn run(arguments: &Arguments) -> anyhow::Result<String> {
     let machine = load_machine(arguments)?;
     let topology = machine.topology();
-    let guard =
-        (!arguments.unguarded).then(|| Guard::new(GuardSettings::acting(), topology.node_count()));
+    let guard = (!arguments.unguarded)
+        .then(|| Guard::new(GuardSettings::acting().for_machine(&topology), topology.node_count()));
     let mut session = Session {
         policies: choose(&arguments.policy, arguments.preset.as_deref())?,
         random: Random::new(arguments.seed),

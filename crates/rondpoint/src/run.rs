@@ -125,7 +125,7 @@ fn prepare(
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         policies: management.policy.iter().map(|word| PolicyChoice::parse(word)).collect(),
         seed: management.seed,
-        guard: GuardSettings { act, ..GuardSettings::default() },
+        guard: GuardSettings { act, ..GuardSettings::default() }.for_machine(&machine.topology),
         topology: machine.topology.clone(),
         notes: Vec::new(),
     };

@@ -142,7 +142,7 @@ pub(crate) fn recorder(
         command: vec!["simulated".to_string(), scene.workload.name.clone()],
         policies: choices.to_vec(),
         seed: scene.seed,
-        guard: GuardSettings::acting(),
+        guard: guard(scene),
         topology: scene.machine.topology(),
         notes: vec!["simulated".to_string()],
     };
@@ -165,7 +165,11 @@ pub(crate) fn managed(
 ) -> Result<Outcome, TraceError> {
     let policies: Result<Vec<Box<dyn Policy>>, TraceError> =
         choices.iter().map(PolicyChoice::make).collect();
-    Ok(with_policies(scene, policies?, GuardSettings::acting(), witness))
+    Ok(with_policies(scene, policies?, guard(scene), witness))
+}
+
+fn guard(scene: &Scene) -> GuardSettings {
+    GuardSettings::acting().for_machine(&scene.machine.topology())
 }
 
 /// Runs a scene under policies, as `rondpoint run` does.

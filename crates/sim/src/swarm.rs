@@ -189,7 +189,7 @@ fn unmanaged(case: &Case, place: FirstPlace) -> Vec<f64> {
 fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
     let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
     case.confine(&mut world.plant);
-    let settings = GuardSettings::acting();
+    let settings = GuardSettings::acting().for_machine(&world.plant.topology);
     let policy: Box<dyn Policy> =
         PolicyChoice::parse(&case.policy).make().expect("the ranges name policies that there are");
     let seeded = Settings { seed: case.seed, guard: settings.clone() };

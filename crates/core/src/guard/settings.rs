@@ -1,8 +1,17 @@
 //! Budgets and rules of the guard. Every number is our choice unless a source is named. An operator
 //! may change all of them.
 
+use alloc::vec::Vec;
+
 use crate::index_set::IndexSet;
+use crate::topology::Topology;
 use crate::units::Nanos;
+
+/// Bytes per second from or to one node, if the bandwidth of its controller is unknown.
+const BYTES_PER_S: u64 = 256 << 20;
+/// Share of a controller's bandwidth for moving pages. [`BYTES_PER_S`] is this share on Carrefour's
+/// machine A (13 GB/s).
+const CONTROLLER_SHARE: f64 = 0.02;
 
 /// Budgets and rules.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +63,7 @@ impl Default for GuardSettings {
         Self {
             act: false,
             min_confidence: 0.5,
-            bytes_per_s_per_node: 256 << 20,
+            bytes_per_s_per_node: BYTES_PER_S,
             calls_per_s: 2_000,
             samples_per_s_per_cpu: 2_000,
             page_residence: Nanos::from_secs(5),
@@ -77,5 +86,16 @@ impl GuardSettings {
     #[must_use]
     pub fn acting() -> Self {
         Self { act: true, ..Self::default() }
+    }
+
+    /// These settings with the budget of moved memory that fits the controllers of a machine: a
+    /// share of the slowest one's bandwidth, and no less than the default.
+    #[must_use]
+    pub fn for_machine(self, topology: &Topology) -> Self {
+        let bandwidth = |node| topology.controller_bytes_per_s(node);
+        let known: Option<Vec<f64>> = topology.controllers().iter().map(bandwidth).collect();
+        let slowest = known.into_iter().flatten().fold(f64::INFINITY, f64::min);
+        let fits = if slowest.is_finite() { (CONTROLLER_SHARE * slowest) as u64 } else { 0 };
+        Self { bytes_per_s_per_node: fits.max(BYTES_PER_S), ..self }
     }
 }

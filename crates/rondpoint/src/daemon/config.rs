@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use rondpoint_core::Nanos;
 use rondpoint_core::guard::GuardSettings;
+use rondpoint_core::{Nanos, Topology};
 use rondpoint_input::Budget;
 use rondpoint_trace::PolicyChoice;
 use serde::Deserialize;
@@ -272,9 +272,9 @@ impl Config {
         self.acts() && self.budget.freeze.unwrap_or(GuardSettings::default().freeze)
     }
 
-    /// What the guard allows.
-    pub(crate) fn guard(&self, act: bool) -> GuardSettings {
-        let usual = GuardSettings { act, ..GuardSettings::default() };
+    /// What the guard allows on a machine.
+    pub(crate) fn guard(&self, act: bool, topology: &Topology) -> GuardSettings {
+        let usual = GuardSettings { act, ..GuardSettings::default() }.for_machine(topology);
         let Budgets { memory_mib_per_s_per_node: memory, back_off_s, .. } = self.budget;
         let back_off = back_off_s.map(|seconds| Nanos((seconds * 1e9) as u64));
         GuardSettings {
@@ -324,6 +324,8 @@ const MOST_TREES: usize = 1024;
 
 #[cfg(test)]
 mod tests {
+    use rondpoint_core::topology::synthetic;
+
     use super::*;
 
     #[test]
@@ -394,8 +396,9 @@ mod tests {
                 Config::parse(&format!("{table}\n{}", &line[1..])).expect(line);
             }
         }
+        let machine = synthetic::parse("node:2 core:2").unwrap();
         let said = Config::parse(&said).unwrap();
-        let (said, usual) = (said.guard(true), Config::default().guard(true));
+        let (said, usual) = (said.guard(true, &machine), Config::default().guard(true, &machine));
         assert_eq!(said, usual, "what is commented out is the default");
     }
 
@@ -403,7 +406,8 @@ mod tests {
     fn budgets_of_the_file_replace_the_usual_ones() {
         let found =
             Config::parse("[budget]\nmemory_mib_per_s_per_node = 3\nfreeze = true").unwrap();
-        let guard = found.guard(true);
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        let guard = found.guard(true, &machine);
         assert_eq!((guard.bytes_per_s_per_node, guard.freeze, guard.act), (3 << 20, true, true));
         assert_eq!(guard.calls_per_s, GuardSettings::default().calls_per_s);
     }
