@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// on each of two nodes gains nothing on either.
 pub const MIN_HOME_SHARE: f64 = 0.60;
 /// Least number of samples that give a thread a home (inferred).
-const MIN_SAMPLES: u32 = 8;
+pub(super) const MIN_SAMPLES: u32 = 8;
 /// Least share of a CPU with which a thread needs a CPU of its own [inferred; Carrefour's author
 /// code uses 10 %].
 pub(crate) const RUNNING_SHARE: f64 = 0.10;
@@ -88,6 +88,13 @@ pub struct ThreadRates {
 }
 
 impl ThreadRates {
+    /// Lines per second that caches of other nodes supplied, at most. Processors that do not count
+    /// these lines count them with remote memory.
+    #[must_use]
+    pub fn coherence_at_most_per_s(&self) -> Option<f64> {
+        self.coherence_remote_per_s.or(self.remote_dram_per_s)
+    }
+
     /// Cycles per instruction.
     #[must_use]
     pub fn cpi(&self) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! Computes a model from two observations: differences, rates and page records. Live, simulated and
 //! replayed hosts use the same code.
 
+mod far;
 mod ingest;
 mod rates;
 mod reads;

@@ -26,6 +26,13 @@ pub(super) struct Reading {
 /// An event, whether a register of its own always counts it, and its count.
 type Row = (Event, bool, fn(&ThreadCounts) -> f64);
 
+/// What `pmu` counts as an event.
+fn counted(pmu: Pmu, (event, _, count): &Row, of: &ThreadCounts) -> f64 {
+    // Arm's REMOTE_ACCESS does not tell caches from memory.
+    let also = if pmu == Pmu::Spe && *event == Event::RemoteDram { of.far } else { 0.0 };
+    count(of) + also
+}
+
 const EVENTS: [Row; 13] = [
     (Event::Instructions, true, |of| of.instructions),
     (Event::Cycles, true, |of| of.cycles),
@@ -51,19 +58,20 @@ fn has(pmu: Pmu, event: Event) -> bool {
         // AMD's processors have no event that tells cycles that wait for memory.
         Event::StallCycles => pmu != Pmu::Ibs,
         Event::Refills | Event::RefillsModified => pmu == Pmu::Ibs,
-        Event::RemoteHitm | Event::SnoopLocal => pmu != Pmu::Spe,
+        Event::RemoteHitm | Event::SnoopLocal | Event::LocalDram => pmu != Pmu::Spe,
         _ => true,
     }
 }
 
 impl Reading {
-    fn add(&mut self, now: &ThreadCounts, share: f64, random: &mut Random) {
-        for (value, (_, fixed, count)) in self.values.iter_mut().zip(EVENTS) {
-            let share = if fixed { 1.0 } else { share };
+    fn add(&mut self, pmu: Pmu, now: &ThreadCounts, share: f64, random: &mut Random) {
+        for (value, row) in self.values.iter_mut().zip(&EVENTS) {
+            let share = if row.1 { 1.0 } else { share };
             // The sum of three has nearly the shape of a bell, with a deviation of a half.
             let bell = random.unit() + random.unit() + random.unit() - 1.5;
             let error = 2.0 * bell * (NOISE + NOISE_OF_TURNS * (1.0 - share));
-            let counted = (count(now) - count(&self.last)) * (1.0 + error).max(0.0);
+            let since = counted(pmu, row, now) - counted(pmu, row, &self.last);
+            let counted = since * (1.0 + error).max(0.0);
             *value += counted * share;
         }
         let ran = now.cpu_ns - self.last.cpu_ns;
@@ -93,7 +101,7 @@ impl Sensors {
             if self.paused {
                 reading.last = thread.counts.clone();
             } else {
-                reading.add(&thread.counts, share, &mut self.random);
+                reading.add(self.pmu, &thread.counts, share, &mut self.random);
             }
         }
         for (seen, process) in self.traffic.iter_mut().zip(&plant.processes) {

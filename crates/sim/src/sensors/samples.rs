@@ -8,8 +8,15 @@ use crate::plant::{Epoch, Plant, Rate, Running};
 
 /// Memory operations among all that are sampled.
 const MEMORY_OPERATIONS: f64 = 0.35;
+/// Pages that hold the lines which sharing threads hand to each other.
+const MAILBOX: usize = 16;
 /// Of the misses, lines that the prefetcher brings in time: their loads hit the first level.
 const PREFETCHED: f64 = 0.3;
+
+/// Place of lines from caches of the same domain among [`Drawn::kinds`].
+const NEAR: usize = 2;
+/// Place of lines from caches of other domains.
+const FAR: usize = 3;
 
 /// What the samples of one thread in one epoch are drawn from.
 struct Drawn<'a> {
@@ -20,6 +27,8 @@ struct Drawn<'a> {
     kinds: [f64; 5],
     /// Group and share of each region.
     groups: Vec<usize>,
+    /// Groups with the lines that other threads of the process supply.
+    handed: Vec<usize>,
     shares: Vec<f64>,
 }
 
@@ -29,6 +38,11 @@ impl<'a> Drawn<'a> {
         let process = &plant.processes[of.process];
         let rotate = process.phase(thread.done).rotate;
         let regions = 0..process.program.regions.len();
+        let first_of_circle =
+            process.circle_of(thread.number) * process.program.sharers.max(1) as usize;
+        // Messages of other processes lie in the kernel's buffers.
+        let hands = process.program.transfers_per_kilo > 0.0;
+        let handed = regions.clone().filter(|_| hands);
         let demand = of.misses * (1.0 - PREFETCHED);
         let far: f64 = of.far.iter().map(|(_, lines)| lines).sum();
         let hits = (of.accesses - of.misses).max(0.0);
@@ -40,6 +54,9 @@ impl<'a> Drawn<'a> {
             kept: MEMORY_OPERATIONS * rate.working(),
             kinds: [demand, hits, of.near, far, first],
             groups: regions.map(|region| process.group_of(region, thread.number, rotate)).collect(),
+            handed: handed
+                .map(|region| process.group_of(region, first_of_circle, rotate))
+                .collect(),
             shares: process.program.regions.iter().map(|region| region.share).collect(),
         }
     }
@@ -72,16 +89,21 @@ impl Sensors {
         latencies: &Matrix<f64>,
     ) -> Option<AddressSample> {
         let kind = self.random.weighted(&source.kinds)?;
-        let group = source.groups[self.random.weighted(&source.shares)?];
-        let page = self.random.below(plant.groups[group].homes.len());
+        let region = self.random.weighted(&source.shares)?;
+        let is_handed = matches!(kind, NEAR | FAR);
+        let (group, pages) = match is_handed {
+            true => (*source.handed.get(region)?, MAILBOX),
+            false => (source.groups[region], usize::MAX),
+        };
+        let page = self.random.below(plant.groups[group].homes.len().min(pages));
         let offset = self.random.below(64) as u64 * 64;
         let mut sample = page_sample(plant, (source.of.thread, group, page), offset);
         sample.store = self.random.unit() < plant.groups[group].writes;
         sample.source = match kind {
             0 => Source::Dram,
             1 => Source::LastLevel,
-            2 => Source::CacheSameNode,
-            3 => Source::CacheRemoteModified,
+            NEAR => Source::CacheSameNode,
+            FAR => Source::CacheRemoteModified,
             _ => Source::FirstLevel,
         };
         if self.pmu == Pmu::Pebs && sample.store {

@@ -5,6 +5,7 @@
 //! then recorded one after the other. Few samples are recorded directly. So are samples for a table
 //! that could overflow, because there the first pages must be kept.
 
+use super::far::{self, Far};
 use super::samples::SampleSums;
 use crate::model::{Model, Touch};
 use crate::observation::{AddressSample, Samples, Source, UNKNOWN_NODE};
@@ -112,6 +113,8 @@ pub(super) struct Ingest<'a> {
     accesses: Vec<u32>,
     /// Samples by thread and the node that it ran on, flat.
     ran_on: Vec<u32>,
+    /// Samples of data from other nodes, by thread.
+    far: Vec<Far>,
     parts: Vec<Vec<Seen>>,
     touches: bool,
 }
@@ -135,6 +138,7 @@ impl<'a> Ingest<'a> {
             finder: Finder::new(model),
             accesses: vec![0; cells],
             ran_on: vec![0; cells],
+            far: vec![Far::default(); if samples > 0 { model.threads.len() } else { 0 }],
             touches,
             parts: if dealt { (0..PARTS).map(|_| part()).collect() } else { Vec::new() },
         }
@@ -178,6 +182,9 @@ impl<'a> Ingest<'a> {
         sums.add_latency(app as usize, sample);
         let from_cache = matches!(sample.source, Source::CacheRemote | Source::CacheRemoteModified);
         let remote = from_cache || (from_memory && holder != node);
+        if remote && sample.source != Source::HintFault {
+            self.far[thread as usize].add(from_cache);
+        }
         let shift = sample.page_shift.clamp(PAGE_SHIFT, 63);
         let read = !sample.store && matches!(sample.source, Source::Dram | Source::InFlight);
         let private =
@@ -224,6 +231,7 @@ impl<'a> Ingest<'a> {
         for (thread, (accesses, ran_on)) in model.threads.iter_mut().zip(counts) {
             (thread.accesses_by_node, thread.ran_on) = (some(accesses), some(ran_on));
         }
+        far::split(model, &self.far);
         model.pages.shrink();
     }
 }

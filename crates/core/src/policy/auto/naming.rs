@@ -40,6 +40,8 @@ struct Question {
     started: Nanos,
     /// Time since which samples of its threads are collected.
     open_since: Option<Nanos>,
+    /// Whether it was asked without a count of lines from other caches.
+    is_guess: bool,
     /// Whether samples were requested.
     is_sampled: bool,
     /// Time before which it is not asked again.
@@ -82,7 +84,22 @@ impl Naming {
             let fresh = || Question { started: app.started, ..Question::default() };
             let question = self.questions.entry(app.pid).or_insert_with(fresh);
             if self.has_samples && question.rests_until <= self.now {
+                let opens = question.open_since.is_none();
+                question.is_guess = if opens { is_guess(model, app) } else { question.is_guess };
                 question.open_since.get_or_insert(self.now);
+            }
+        }
+        self.drop_wrong_guesses(model, above);
+    }
+
+    /// Closes the questions about processes whose remote accesses turned out to be of memory.
+    fn drop_wrong_guesses(&mut self, model: &Model, above: f64) {
+        let rests_until = self.now + NAMED_FOR;
+        for app in model.apps.iter().filter(|app| !exchanges(model, app, above)) {
+            let question = self.questions.get_mut(&app.pid);
+            if let Some(question) = question.filter(|one| one.is_guess && one.open_since.is_some())
+            {
+                (question.open_since, question.rests_until) = (None, rests_until);
             }
         }
     }
@@ -193,6 +210,11 @@ fn names_all(pairs: &[Pair], needed: Vec<usize>) -> bool {
     needed.into_iter().all(|place| named.contains(&(place as u32)))
 }
 
+/// Whether only samples can tell what the threads of a process fetch from other caches.
+fn is_guess(model: &Model, app: &App) -> bool {
+    running(model, app).all(|place| model.threads[place].rates.coherence_remote_per_s.is_none())
+}
+
 /// Whether several threads of a process run and one of them fetches many lines from caches of other
 /// nodes.
 fn exchanges(model: &Model, app: &App, above: f64) -> bool {
@@ -204,10 +226,11 @@ fn running<'a>(model: &'a Model, app: &App) -> impl Iterator<Item = usize> + 'a 
     app.threads.clone().filter(|&place| model.threads[place].is_running())
 }
 
-/// The running threads that fetch more than `above` lines per second from caches of other nodes.
+/// The running threads that fetch more than `above` lines per second from caches of other nodes, or
+/// may do so where only samples can tell.
 fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<Item = usize> + 'a {
     running(model, app).filter(move |&place| {
-        let fetched = model.threads[place].rates.coherence_remote_per_s;
+        let fetched = model.threads[place].rates.coherence_at_most_per_s();
         fetched.is_some_and(|rate| rate > above)
     })
 }
