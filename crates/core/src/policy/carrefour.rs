@@ -165,6 +165,7 @@ impl Carrefour {
         state.note(Round {
             at: model.at,
             used: gates.mechanisms,
+            has_proposed: false,
             has_acted: false,
             local_percent,
             imbalance_percent,
@@ -430,7 +431,11 @@ impl Policy for Carrefour {
         let share = draws.map(|draws| draws.now.share).unwrap_or_default();
         for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
             if let Some(gates) = gates {
-                proposals.extend(self.propose_pages(app, gates, topology, &share, marks));
+                let moves = self.propose_pages(app, gates, topology, &share, marks);
+                let state = self.apps.get_mut(&app.pid).filter(|_| !moves.is_empty());
+                let round = state.and_then(|state| state.last.as_mut());
+                round.into_iter().for_each(|round| round.has_proposed = true);
+                proposals.extend(moves);
             }
         }
         proposals
@@ -438,6 +443,7 @@ impl Policy for Carrefour {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         state::learn_of_copies(&mut self.apps, plan, outcomes);
+        state::learn_of_threads(&mut self.apps, plan, outcomes);
         for outcome in outcomes {
             let Some(step) = plan
                 .steps

@@ -60,6 +60,8 @@ pub struct AppState {
 pub(super) struct Round {
     pub(super) at: Nanos,
     pub(super) used: Mechanisms,
+    /// Whether the round proposed moves of pages.
+    pub(super) has_proposed: bool,
     /// Whether the round moved pages.
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
@@ -81,6 +83,11 @@ pub enum Verdict {
 const WHOLE: Nanos = Nanos::from_millis(900);
 
 impl Round {
+    /// Whether its moves were not carried out. Such a round tells nothing of its mechanisms.
+    fn was_refused(&self) -> bool {
+        self.has_proposed && !self.has_acted
+    }
+
     /// Whether the round is too short for a verdict. A tenth of a second of samples shows only a
     /// part of the pages.
     fn goes_on(&self, now: Nanos) -> bool {
@@ -126,7 +133,7 @@ impl AppState {
     /// Verdict on the last round. A fall of the local ratio by too much is harm, even if the
     /// imbalance fell too [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
-        let last = self.last.filter(|last| last.used.any())?;
+        let last = self.last.filter(|last| last.used.any() && !last.was_refused())?;
         if last.goes_on(at) {
             return None;
         }
@@ -249,6 +256,23 @@ impl AppState {
         }
         let deviation = imbalance_percent(&samples, Deviation::Sample).unwrap_or(0.0);
         rule.max_sample_deviation.is_some_and(|most| deviation > most)
+    }
+}
+
+/// Learns from moves of threads by any policy. What a round brought about, and who uses the pages
+/// that it moved, is then no longer told by the next one.
+pub(super) fn learn_of_threads(
+    apps: &mut BTreeMap<Pid, AppState>,
+    plan: &Plan,
+    outcomes: &[Outcome],
+) {
+    for outcome in outcomes.iter().filter(|outcome| outcome.result.has_effect()) {
+        let action = plan.steps.get(outcome.step).map(|step| &step.action);
+        let Some(Action::SetAffinity { pid, .. }) = action else { continue };
+        if let Some(state) = apps.get_mut(pid) {
+            state.colocated.forget();
+            state.last = None;
+        }
     }
 }
 

@@ -67,6 +67,12 @@ impl Colocated {
         self.pages.drain(..over);
     }
 
+    /// Forgets the pages, because a policy moved threads of the application. That other nodes use
+    /// the pages now tells nothing of the program.
+    pub(super) fn forget(&mut self) {
+        self.pages.clear();
+    }
+
     /// Begins a round: whether nothing of this application shall be co-located in it.
     pub(super) fn look(
         &mut self,
