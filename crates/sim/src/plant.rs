@@ -15,6 +15,7 @@ mod memory;
 mod need;
 mod queues;
 mod scheduler;
+mod service;
 mod shortage;
 mod solve;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use act::Tally;
 pub(crate) use counts::ThreadCounts;
 pub(crate) use memory::{Group, Moved};
 pub(crate) use need::Running;
+pub(crate) use scheduler::IDLE;
 pub(crate) use solve::Rate;
 pub use truth::Truth;
 
@@ -64,6 +66,9 @@ pub(crate) struct Thread {
     pub(crate) finished: bool,
     /// Runs in this epoch: not finished and not idle in a serial phase.
     pub(crate) active: bool,
+    /// Share of the last epoch for which it ran or waited for a CPU. Below 1 for threads that wait
+    /// for requests or replies.
+    pub(crate) ready: f64,
     /// Nanoseconds that it stands still in the coming epochs.
     pub(crate) debt_ns: f64,
     pub(crate) counts: ThreadCounts,
@@ -75,6 +80,8 @@ pub(crate) struct Process {
     pub(crate) pid: Pid,
     pub(crate) program: Program,
     pub(crate) threads: std::ops::Range<usize>,
+    /// The process that answers its requests.
+    pub(crate) asks: Option<usize>,
     /// Its groups of pages, by region and part.
     pub(crate) groups: Vec<Vec<usize>>,
     /// Instructions of each thread.
@@ -105,6 +112,11 @@ pub(crate) struct Now {
 impl Process {
     pub(crate) fn runs(&self) -> bool {
         self.started.is_some() && self.ended.is_none()
+    }
+
+    /// Whether it answers requests of others. It ends when nobody asks any more.
+    pub(crate) fn answers(&self) -> bool {
+        self.program.requests.as_ref().is_some_and(|requests| requests.to.is_empty())
     }
 
     /// The phase of a thread that has done `done` instructions.
@@ -184,7 +196,8 @@ impl Plant {
         self.processes.iter().map(|process| {
             let time = process.ended.zip(process.started).map(|(e, s)| e.since(s).seconds());
             let whole = process.work * process.threads.len() as f64;
-            let did = |thread: &Thread| thread.done.min(process.work);
+            let most = if process.answers() { f64::INFINITY } else { process.work };
+            let did = |thread: &Thread| thread.done.min(most);
             let done: f64 = self.threads[process.threads.clone()].iter().map(did).sum();
             let counts = !process.killed && done > 0.0;
             (process, time.filter(|_| counts).map(|time| time * whole / done))
@@ -198,8 +211,10 @@ impl Plant {
         self.set_active();
         self.balance();
         self.wake();
+        self.wake_for_messages();
         let running = self.needs();
         let rates = self.solve(&running);
+        self.note_readiness(&running, &rates);
         self.count(&running, &rates);
         self.collapse(&running, &rates);
         self.progress(&running, &rates);
@@ -235,7 +250,8 @@ impl Plant {
                     threads.iter_mut().for_each(|thread| thread.done = least);
                 }
             }
-            threads.iter_mut().for_each(|thread| thread.finished |= thread.done >= process.work);
+            let ends = |thread: &Thread| thread.done >= process.work && !process.answers();
+            threads.iter_mut().for_each(|thread| thread.finished |= ends(thread));
         }
     }
 
@@ -298,9 +314,11 @@ impl Plant {
         let stops = self.stops.is_some_and(|stops| self.now >= stops);
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
-            let all =
-                stops || self.threads[process.threads.clone()].iter().all(|thread| thread.finished);
-            if process.runs() && all {
+            let is_done = match process.answers() {
+                true => self.is_asked_no_more(index),
+                false => self.threads[process.threads.clone()].iter().all(|one| one.finished),
+            };
+            if process.runs() && (stops || is_done) {
                 self.free_memory_of(index);
                 self.processes[index].ended = Some(self.now);
             }

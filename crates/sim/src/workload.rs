@@ -27,7 +27,9 @@ pub(crate) const BUILT_IN: &[(&str, &str)] = &[
     ("serial-then-parallel", include_str!("../../../workloads/serial-then-parallel.toml")),
     ("sharing-pairs", include_str!("../../../workloads/sharing-pairs.toml")),
     ("short-lived", include_str!("../../../workloads/short-lived.toml")),
+    ("service", include_str!("../../../workloads/service.toml")),
     ("short-phases", include_str!("../../../workloads/short-phases.toml")),
+    ("store", include_str!("../../../workloads/store.toml")),
     ("write-shared", include_str!("../../../workloads/write-shared.toml")),
 ];
 
@@ -119,11 +121,29 @@ pub struct Program {
     /// Swing of its demand from epoch to epoch, 0 to 0.9 of the mean.
     #[serde(default)]
     pub burst: f64,
+    /// Requests that it sends to another program, or answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Requests>,
     /// Its memory.
     pub regions: Vec<Region>,
     /// Changes on the way, ascending by `at`; before the first, all is as written above.
     #[serde(default)]
     pub phases: Vec<Phase>,
+}
+
+/// Requests between two programs. A client sends one to any thread of the other program and sleeps
+/// until the reply comes. A thread that answers sleeps until a request comes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requests {
+    /// The program that answers; empty = this program answers.
+    #[serde(default)]
+    pub to: String,
+    /// Instructions for one request, in thousands: to answer it, or from a reply to the next one.
+    pub kilo_instructions: f64,
+    /// Lines of a message, fetched from the sender's cache.
+    #[serde(default)]
+    pub lines: f64,
 }
 
 /// How threads wait for each other.

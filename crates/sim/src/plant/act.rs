@@ -75,7 +75,7 @@ impl Plant {
 
     fn idlest(&self, cpus: &CpuSet) -> usize {
         let loads = self.loads();
-        cpus.iter().min_by_key(|&cpu| (loads[cpu], cpu)).unwrap_or(0)
+        cpus.iter().min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b))).unwrap_or(0)
     }
 
     /// Lets every thread of a process stand still.

@@ -56,6 +56,7 @@ impl Plant {
         for program in &workload.programs {
             (0..program.instances).for_each(|_| plant.add(program));
         }
+        plant.connect();
         plant
     }
 
@@ -79,6 +80,7 @@ impl Plant {
                 done: 0.0,
                 finished: false,
                 active: false,
+                ready: 1.0,
                 debt_ns: 0.0,
                 counts: ThreadCounts::default(),
             });
@@ -91,6 +93,7 @@ impl Plant {
             work: program.seconds * 1e9 / self.alone_ns(program),
             program: program.clone(),
             threads: first..first + count,
+            asks: None,
             groups,
             started: None,
             ended: None,

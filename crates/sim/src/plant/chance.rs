@@ -17,6 +17,8 @@ pub(super) enum Purpose {
     Start = 3,
     /// The CPU on which a thread wakes.
     Wake = 4,
+    /// The thread whose message wakes a thread.
+    Message = 5,
 }
 
 #[derive(Debug, Clone)]

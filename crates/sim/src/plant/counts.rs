@@ -69,7 +69,9 @@ impl Plant {
         for (of, rate) in running.iter().zip(rates) {
             let spins = of.waits == Waits::Spin;
             let worked_ns = of.busy_ns * rate.working();
-            let cpu_ns = if of.waits == Waits::Sleep { worked_ns } else { of.busy_ns };
+            let per_request = self.processes[of.process].per_request();
+            let sleeps = of.waits == Waits::Sleep || per_request.is_some();
+            let cpu_ns = if sleeps { worked_ns } else { of.busy_ns };
             let useful = rate.useful * of.busy_ns;
             // A waiting loop retires about an instruction a cycle.
             let idle = if spins { (of.busy_ns - worked_ns) / cycle_ns } else { 0.0 };
@@ -81,7 +83,11 @@ impl Plant {
             counts.cpu_ns += cpu_ns;
             // Threads on one CPU take turns, so each waits while the others do as much as it does.
             counts.queued_ns += cpu_ns * (of.awake_ns / of.busy_ns.max(1.0) - 1.0).max(0.0);
-            counts.slices += if spins || of.waits == Waits::Never { 5.0 } else { 100.0 };
+            counts.slices += match per_request {
+                Some(instructions) => useful / instructions,
+                None if of.waits == Waits::Sleep => 100.0,
+                None => 5.0,
+            };
             counts.instructions += useful + idle;
             counts.cycles += cpu_ns / cycle_ns;
             counts.accesses += useful * of.accesses;

@@ -61,8 +61,10 @@ impl Plant {
                 let of = &self.threads[index];
                 let burst = bursts[of.process];
                 let mut need = self.need(index, burst, cores[of.cpu], &resident);
-                need.busy_ns = need.awake_ns / f64::from(loads[of.cpu].max(1));
+                let others = (loads[of.cpu] - of.ready).max(0.0);
+                need.busy_ns = need.awake_ns / (1.0 + others);
                 self.add_transfers(&mut need, &circles[of.process]);
+                self.add_messages(&mut need);
                 needs.push(need);
             }
         }
@@ -78,7 +80,8 @@ impl Plant {
             let domain = self.topology.domain_of_cpu(thread.cpu);
             for (region, of) in process.program.regions.iter().enumerate() {
                 let group = process.group_of(region, thread.number, phase.rotate);
-                let rate = process.program.accesses_per_kilo * phase.intensity * of.share;
+                let rate =
+                    process.program.accesses_per_kilo * phase.intensity * of.share * thread.ready;
                 uses.push((domain, group, rate));
             }
         }
@@ -86,15 +89,16 @@ impl Plant {
     }
 
     /// Pace of each CPU: slower where another thread runs on the same core.
-    fn cores(&self, loads: &[u32]) -> Vec<f64> {
+    fn cores(&self, loads: &[f64]) -> Vec<f64> {
         let cpus = self.topology.cpus();
         let cores = cpus.iter().map(|cpu| cpu.core).max().map_or(0, |last| last + 1);
-        let mut busy = vec![0; cores];
+        let mut busy = vec![0.0; cores];
         for (cpu, load) in cpus.iter().zip(loads) {
-            busy[cpu.core] += u32::from(*load > 0);
+            busy[cpu.core] += load.min(1.0);
         }
-        let pace = |crowded: bool| if crowded { self.truth.shared_core } else { 1.0 };
-        cpus.iter().map(|cpu| pace(busy[cpu.core] > 1)).collect()
+        let pace = |others: f64| (1.0 - others) + self.truth.shared_core * others;
+        let others = |cpu: usize, core: usize| (busy[core] - loads[cpu].min(1.0)).clamp(0.0, 1.0);
+        cpus.iter().enumerate().map(|(cpu, of)| pace(others(cpu, of.core))).collect()
     }
 
     fn need(&self, index: usize, burst: f64, core: f64, resident: &Resident) -> Running {

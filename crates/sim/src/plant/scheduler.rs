@@ -6,11 +6,17 @@ use super::{EPOCH, Plant, Thread};
 use crate::workload::Waits;
 use rondpoint_core::CpuSet;
 
+/// A CPU with less load than this is idle when a thread wakes.
+pub(crate) const IDLE: f64 = 0.05;
+/// Load by which another CPU must be better for a thread, beside its own. The kernel's balancing
+/// has such a margin (`imbalance_pct`).
+const MARGIN: f64 = 0.25;
+
 impl Plant {
-    /// Active threads on each CPU.
-    pub(crate) fn loads(&self) -> Vec<u32> {
-        let mut loads = vec![0; self.topology.cpu_count()];
-        self.threads.iter().filter(|t| t.active).for_each(|t| loads[t.cpu] += 1);
+    /// Active threads on each CPU, each by the share of the time for which it is ready to run.
+    pub(crate) fn loads(&self) -> Vec<f64> {
+        let mut loads = vec![0.0; self.topology.cpu_count()];
+        self.threads.iter().filter(|t| t.active).for_each(|t| loads[t.cpu] += t.ready);
         loads
     }
 
@@ -23,7 +29,7 @@ impl Plant {
         let first = (first * nodes as f64) as usize;
         let mut by_node = vec![0.0; nodes];
         for (cpu, load) in loads.iter().enumerate() {
-            by_node[self.topology.node_of_cpu(cpu)] += f64::from(*load);
+            by_node[self.topology.node_of_cpu(cpu)] += load;
         }
         for thread in threads {
             let key = |cpu: usize| {
@@ -33,10 +39,10 @@ impl Plant {
             };
             let idlest = |&a: &usize, &b: &usize| {
                 let (a, b) = (key(a), key(b));
-                a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2))
+                a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
             };
             let cpu = self.threads[thread].mask.iter().min_by(idlest).unwrap_or(0);
-            loads[cpu] += 1;
+            loads[cpu] += 1.0;
             by_node[self.topology.node_of_cpu(cpu)] += 1.0;
             self.threads[thread].cpu = cpu;
             if self.processes[self.threads[thread].process].program.pinned {
@@ -57,7 +63,7 @@ impl Plant {
         };
         let woken = |&index: &usize| {
             let thread = &self.threads[index];
-            thread.active && loads[thread.cpu] > 1 && sleeps(thread)
+            thread.active && loads[thread.cpu] > 1.0 && sleeps(thread)
         };
         let woken: Vec<usize> = (0..self.threads.len()).filter(woken).collect();
         for (place, &one) in woken.iter().enumerate().skip(1) {
@@ -75,9 +81,9 @@ impl Plant {
     /// Moves threads off crowded CPUs, and now and then one to an idle CPU without need.
     pub(super) fn balance(&mut self) {
         let mut loads = self.loads();
-        let least = |loads: &[u32]| loads.iter().copied().min().unwrap_or(0);
+        let least = |loads: &[f64]| loads.iter().copied().fold(f64::INFINITY, f64::min);
         let mut least_load = least(&loads);
-        let idle = least_load == 0;
+        let idle = least_load < IDLE;
         let wander = self.truth.wander_per_s * EPOCH.seconds();
         for index in 0..self.threads.len() {
             let thread = &self.threads[index];
@@ -87,21 +93,26 @@ impl Plant {
             let here = thread.cpu;
             let outside = !thread.mask.contains(here);
             let wanders = idle && self.chances.of(Purpose::Wander, self.now, index) < wander;
+            let ready = thread.ready;
             // Where no CPU has two threads fewer, no move is a gain and the search is left out.
-            if !outside && !wanders && least_load + 1 >= loads[here] {
+            if !outside && !wanders && least_load + ready + MARGIN >= loads[here] {
                 continue;
             }
             let node = self.topology.node_of_cpu(here);
-            let key = |&cpu: &usize| {
-                let far = self.topology.distance(node, self.topology.node_of_cpu(cpu));
-                (loads[cpu], if wanders { 0 } else { far }, cpu)
+            let far = |cpu: usize| match wanders {
+                true => 0,
+                false => self.topology.distance(node, self.topology.node_of_cpu(cpu)),
+            };
+            let better = |a: &usize, b: &usize| {
+                loads[*a].total_cmp(&loads[*b]).then(far(*a).cmp(&far(*b))).then(a.cmp(b))
             };
             let others = self.threads[index].mask.iter().filter(|cpu| *cpu != here);
-            let Some(best) = others.min_by_key(key) else { continue };
-            let gain = loads[best] + 1 < loads[here] || (wanders && loads[best] == 0);
+            let Some(best) = others.min_by(better) else { continue };
+            let gain =
+                loads[best] + ready + MARGIN < loads[here] || (wanders && loads[best] < IDLE);
             if outside || gain {
-                loads[here] -= 1;
-                loads[best] += 1;
+                loads[here] -= ready;
+                loads[best] += ready;
                 least_load = least(&loads);
                 self.run_on(index, best);
             }

@@ -67,6 +67,7 @@ impl Plant {
                 rate.useful = slowest[of.process] / of.busy_ns.max(1.0);
             }
         }
+        self.serve(running, &mut rates);
         rates
     }
 

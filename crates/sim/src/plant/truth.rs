@@ -38,6 +38,12 @@ pub struct Truth {
     /// Time for which a write to a page with copies waits, 100,000 to 400,000 ns: a few hundred
     /// microseconds in Carrefour, section 4.4.
     pub collapse_ns: f64,
+    /// Share of the epochs after which a thread that waits for messages is near the one that woke
+    /// it, 0.1 to 0.9. The kernel wakes a thread near its waker if that one goes to sleep
+    /// (`wake_affine_idle`).
+    pub wakes_near: f64,
+    /// Time from a message to the moment at which a sleeping thread runs, 1,500 to 6,000 ns.
+    pub wake_ns: f64,
 }
 
 impl Truth {
@@ -62,7 +68,15 @@ impl Truth {
             fault_ns: between(800.0, 2000.0),
             collapse_ns: between(100_000.0, 400_000.0),
             link_bursts: between(Self::LINK_BURSTS[0], Self::LINK_BURSTS[1]),
+            ..Self::wakes(random.clone())
         }
+    }
+
+    /// Draws the constants of wake-ups, from a copy: those of a seed came before them and stay.
+    fn wakes(mut random: Random) -> Self {
+        let wakes_near = 0.1 + 0.8 * random.unit();
+        let wake_ns = 1500.0 + 4500.0 * random.unit();
+        Self { wakes_near, wake_ns, ..Self::middle() }
     }
 
     /// The machine file taken at its word, and the middle of every other range: for fitting.
@@ -82,6 +96,8 @@ impl Truth {
             fault_ns: 1400.0,
             collapse_ns: 250_000.0,
             link_bursts: Self::LINK_BURSTS[0].midpoint(Self::LINK_BURSTS[1]),
+            wakes_near: 0.5,
+            wake_ns: 3750.0,
         }
     }
 }

@@ -51,6 +51,7 @@ fn program(threads: u32, accesses_per_kilo: f64, seconds: f64) -> Workload {
         sharers: 0,
         burst: 0.0,
         regions: vec![region],
+        requests: None,
         phases: Vec::new(),
     };
     let name = "streamcluster".to_string();

@@ -210,6 +210,7 @@ impl PublishedProgram {
             sharers: 0,
             burst: 0.0,
             regions: regions.into_iter().filter(|region| region.share > 0.0).collect(),
+            requests: None,
             phases: Vec::new(),
         };
         Workload {

@@ -106,6 +106,7 @@ fn program(name: &str, random: &mut Random) -> Program {
             reuse,
             lives_s: 0.0,
         }],
+        requests: None,
         phases: Vec::new(),
     }
 }

@@ -47,6 +47,7 @@ fn program(number: usize, threads: u32, random: &mut Random) -> Program {
             reuse: between(0.2, 0.8),
             lives_s: 0.0,
         }],
+        requests: None,
         phases: Vec::new(),
     }
 }

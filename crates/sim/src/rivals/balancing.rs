@@ -8,7 +8,7 @@ use rondpoint_core::Nanos;
 use rondpoint_core::observation::{AddressSample, Source};
 use rondpoint_core::units::PAGE_BYTES;
 
-use crate::plant::{EPOCH, Epoch, Moved, Plant, Thread};
+use crate::plant::{EPOCH, Epoch, IDLE, Moved, Plant, Thread};
 use crate::sensors::page_sample;
 
 /// `numa_balancing_scan_size_mb`.
@@ -159,7 +159,7 @@ impl Balancing {
             let mask = &plant.threads[thread].mask;
             let idle = prefers.and_then(|node| {
                 let cpus = plant.topology.cpus_of_node(node).intersection(mask);
-                cpus.iter().find(|&cpu| loads[cpu] == 0)
+                cpus.iter().find(|&cpu| loads[cpu] < IDLE)
             });
             let partner = prefers.filter(|_| idle.is_none() && plant.threads[thread].active);
             if let Some(other) = partner.and_then(|node| self.partner(plant, thread, node)) {
@@ -168,8 +168,8 @@ impl Balancing {
                 plant.run_on(other, cpu);
             }
             if let Some(target) = idle.filter(|_| plant.threads[thread].active) {
-                loads[cpu] -= 1;
-                loads[target] += 1;
+                loads[cpu] -= plant.threads[thread].ready;
+                loads[target] += plant.threads[thread].ready;
                 plant.run_on(thread, target);
             }
             self.faults[thread].iter_mut().for_each(|count| *count /= 2.0);

@@ -7,7 +7,7 @@
 use rondpoint_core::units::PAGE_BYTES;
 use rondpoint_core::{CpuSet, Nanos};
 
-use crate::plant::{EPOCH, Moved, Plant};
+use crate::plant::{EPOCH, IDLE, Moved, Plant};
 
 const INTERVAL: Nanos = Nanos::from_secs(5);
 /// Below this much resident memory it does not look at a process: 300 MB.
@@ -48,11 +48,11 @@ fn choose(plant: &Plant, process: usize, pages: u64) -> Option<Vec<usize>> {
     let topology = &plant.topology;
     let mut busy = plant.loads();
     for thread in &plant.threads[plant.processes[process].threads.clone()] {
-        busy[thread.cpu] = busy[thread.cpu].saturating_sub(u32::from(thread.active));
+        busy[thread.cpu] -= if thread.active { thread.ready } else { 0.0 };
     }
     let here = plant.pages_by_node(process);
     let idle = |node: usize| {
-        topology.cpus_of_node(node).iter().filter(|&cpu| busy[cpu] == 0).count() as u64
+        topology.cpus_of_node(node).iter().filter(|&cpu| busy[cpu] < IDLE).count() as u64
     };
     let mut nodes: Vec<usize> = topology.controllers().iter().collect();
     let all = nodes.len();

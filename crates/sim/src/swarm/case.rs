@@ -171,6 +171,7 @@ impl Draw {
             },
             sharers: self.one(&[0, 2, 4]),
             burst: self.between(of.burst),
+            requests: None,
             phases: if self.chance(of.phases) { self.phases() } else { Vec::new() },
             regions,
         }

@@ -112,6 +112,7 @@ fn drawn(name: &str, class: Class) -> Workload {
         sharers: 0,
         burst: 0.0,
         regions,
+        requests: None,
         phases: Vec::new(),
     };
     Workload {

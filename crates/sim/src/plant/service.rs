@@ -1,0 +1,224 @@
+//! Programs that ask and answer each other: a closed network of clients and answering threads.
+//!
+//! Each client runs, sends a request to any thread of the other program, and sleeps until the reply
+//! comes. Messages are lines in the sender's cache. A message wakes a thread on an idle CPU of its
+//! own cache, or near the thread that sent it.
+
+use std::collections::BTreeMap;
+
+use super::chance::Purpose;
+use super::need::Running;
+use super::solve::Rate;
+use super::{EPOCH, IDLE, Plant, Process};
+
+/// Rounds of the approximate mean value analysis. Five are enough for 1 %.
+const ROUNDS: usize = 12;
+
+impl Process {
+    /// Instructions for one request, where it sends or answers any.
+    pub(super) fn per_request(&self) -> Option<f64> {
+        Some(self.program.requests.as_ref()?.kilo_instructions * 1000.0)
+    }
+}
+
+/// A thread that takes part in requests.
+struct Station {
+    /// Its place among the running threads.
+    place: usize,
+    /// Time that a request takes it while it is ready, ns: computing, and sharing its CPU.
+    takes_ns: f64,
+}
+
+impl Plant {
+    /// Finds the process that answers each client. Instance by instance, of the nearest program
+    /// with that name.
+    pub(super) fn connect(&mut self) {
+        for client in 0..self.processes.len() {
+            let asks = self.processes[client].program.requests.as_ref();
+            let Some(name) = asks.map(|one| &one.to).filter(|to| !to.is_empty()) else { continue };
+            let is_named = |one: &usize| self.processes[*one].program.name == *name;
+            let named = (0..self.processes.len()).filter(is_named);
+            let asked_by = |one: usize| self.clients_of(one).len();
+            let nearest = named.min_by_key(|one| (asked_by(*one), one.abs_diff(client)));
+            self.processes[client].asks = nearest;
+        }
+    }
+
+    fn clients_of(&self, server: usize) -> Vec<usize> {
+        let asks = |one: &usize| self.processes[*one].asks == Some(server);
+        (0..self.processes.len()).filter(asks).collect()
+    }
+
+    /// Whether all clients of a process have ended.
+    pub(super) fn is_asked_no_more(&self, server: usize) -> bool {
+        self.clients_of(server).iter().all(|client| self.processes[*client].ended.is_some())
+    }
+
+    /// Whom the threads of a process exchange messages with: its server, or its clients.
+    fn peers(&self, process: usize) -> Vec<usize> {
+        let server = self.processes[process].asks;
+        server.map_or_else(|| self.clients_of(process), |server| vec![server])
+    }
+
+    /// The threads of a process's peers that take part now.
+    fn peer_threads(&self, process: usize) -> Vec<usize> {
+        let peers = self.peers(process);
+        let threads = peers.iter().flat_map(|peer| self.processes[*peer].threads.clone());
+        threads.filter(|thread| self.threads[*thread].active).collect()
+    }
+
+    /// Wakes the threads that wait for messages where the kernel would.
+    pub(super) fn wake_for_messages(&mut self) {
+        for process in 0..self.processes.len() {
+            if self.processes[process].program.requests.is_none() {
+                continue;
+            }
+            let peers = self.peer_threads(process);
+            for thread in self.processes[process].threads.clone() {
+                if self.threads[thread].active && !peers.is_empty() {
+                    self.wake_near(thread, &peers);
+                }
+            }
+        }
+    }
+
+    /// Wakes a thread on an idle CPU near its waker or near its last CPU; it stays where none is
+    /// idle.
+    fn wake_near(&mut self, thread: usize, peers: &[usize]) {
+        let chance = self.chances.of(Purpose::Message, self.now, thread);
+        let of = &self.threads[thread];
+        let is_pulled = chance < self.truth.wakes_near;
+        let waker = match is_pulled {
+            true => peers[(chance / self.truth.wakes_near * peers.len() as f64) as usize],
+            false => thread,
+        };
+        let domain = self.topology.domain_of_cpu(self.threads[waker].cpu);
+        let mut loads = self.loads();
+        loads[of.cpu] -= of.ready;
+        let crowd = loads[of.cpu];
+        let is_there = |cpu: &usize| self.topology.domain_of_cpu(*cpu) == domain;
+        let there = of.mask.iter().filter(is_there);
+        let best = there.min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b)));
+        let Some(best) = best.filter(|cpu| *cpu != of.cpu) else { return };
+        // A CPU is idle at the moment of the message for the share of time that its load leaves.
+        let is_idle = loads[best] + of.ready < 1.0;
+        if is_idle && (is_pulled || loads[best] + IDLE < crowd) {
+            self.run_on(thread, best);
+        }
+    }
+
+    /// Adds the lines of messages, which come from the caches of the peers' threads.
+    pub(super) fn add_messages(&self, need: &mut Running) {
+        let process = &self.processes[need.process];
+        let Some(requests) = &process.program.requests else { return };
+        let peers = self.peer_threads(need.process);
+        if peers.is_empty() {
+            return;
+        }
+        let each = requests.lines / (requests.kilo_instructions * 1000.0) / peers.len() as f64;
+        let own = self.topology.domain_of_cpu(self.threads[need.thread].cpu);
+        let mut far: BTreeMap<usize, f64> = need.far.drain(..).collect();
+        let mut near = 0.0;
+        for peer in peers {
+            let domain = self.topology.domain_of_cpu(self.threads[peer].cpu);
+            match domain == own {
+                true => near += each,
+                false => *far.entry(self.node_of_domain[domain]).or_insert(0.0) += each,
+            }
+        }
+        need.near += near;
+        need.base_ns += near * self.machine.transfer_ns.same_domain_ns;
+        need.far = far.into_iter().collect();
+    }
+
+    /// Slows threads that ask and answer to the pace of their requests.
+    pub(super) fn serve(&self, running: &[Running], rates: &mut [Rate]) {
+        for server in (0..self.processes.len()).filter(|one| self.processes[*one].answers()) {
+            let clients = self.clients_of(server);
+            let asking = self.stations(running, rates, |process| clients.contains(&process));
+            let answering = self.stations(running, rates, |process| process == server);
+            let per_second = throughput(&asking, &answering, self.truth.wake_ns);
+            let all: f64 = per_second.iter().sum();
+            let share = all / answering.len().max(1) as f64;
+            let asking = asking.iter().zip(per_second);
+            let answering = answering.iter().map(|station| (station, share));
+            for (station, per_ns) in asking.chain(answering) {
+                let of = &running[station.place];
+                let instructions = self.processes[of.process].per_request().unwrap_or(0.0);
+                let rate = &mut rates[station.place];
+                let done = per_ns * instructions * EPOCH.0 as f64 / of.busy_ns.max(1.0);
+                rate.useful = done.min(rate.able);
+            }
+        }
+    }
+
+    fn stations(
+        &self,
+        running: &[Running],
+        rates: &[Rate],
+        takes_part: impl Fn(usize) -> bool,
+    ) -> Vec<Station> {
+        let running = running.iter().enumerate().filter(|(_, of)| takes_part(of.process));
+        let station = |(place, of): (usize, &Running)| {
+            let instructions = self.processes[of.process].per_request()?;
+            let ready = rates[place].able * of.busy_ns.max(1.0) / EPOCH.0 as f64;
+            Some(Station { place, takes_ns: instructions / ready })
+        };
+        running.filter_map(station).collect()
+    }
+
+    /// Notes for which share of the epoch each thread was ready to run.
+    pub(super) fn note_readiness(&mut self, running: &[Running], rates: &[Rate]) {
+        for (of, rate) in running.iter().zip(rates) {
+            if self.processes[of.process].program.requests.is_some() {
+                self.threads[of.thread].ready = rate.working().clamp(0.01, 1.0);
+            }
+        }
+    }
+}
+
+/// Requests per ns of each client, by Schweitzer's approximation of mean value analysis: an
+/// arriving request finds the mean queue, less its own part. All answering threads are asked
+/// equally often.
+fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> Vec<f64> {
+    let (clients, servers) = (asking.len() as f64, answering.len() as f64);
+    if asking.is_empty() || answering.is_empty() {
+        return vec![0.0; asking.len()];
+    }
+    let others = (clients - 1.0) / clients;
+    let mut queues = vec![clients / servers / 2.0; answering.len()];
+    let mut per_ns = Vec::new();
+    for _ in 0..ROUNDS {
+        let takes = answering.iter().zip(&queues);
+        let waits: Vec<f64> =
+            takes.map(|(one, queue)| one.takes_ns * (1.0 + queue * others)).collect();
+        let reply_ns = waits.iter().sum::<f64>() / servers + 2.0 * wake_ns;
+        per_ns = asking.iter().map(|client| 1.0 / (client.takes_ns + reply_ns)).collect();
+        let each = per_ns.iter().sum::<f64>() / servers;
+        queues = waits.iter().map(|wait| each * wait).collect();
+    }
+    per_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stations(takes_ns: &[f64]) -> Vec<Station> {
+        takes_ns.iter().map(|&takes_ns| Station { place: 0, takes_ns }).collect()
+    }
+
+    #[test]
+    fn throughput_is_bounded_by_clients_and_by_those_who_answer() {
+        let all = |asking: &[f64], answering: &[f64]| -> f64 {
+            throughput(&stations(asking), &stations(answering), 0.0).iter().sum()
+        };
+        let alone = all(&[100.0], &[50.0]);
+        assert!((alone - 1.0 / 150.0).abs() < 1e-9, "one client waits for nobody: {alone}");
+        let many = all(&[100.0; 64], &[50.0]);
+        assert!(many < 1.0 / 50.0 && many > 0.95 / 50.0, "the thread that answers is busy: {many}");
+        let two = all(&[100.0; 64], &[50.0; 2]);
+        assert!(two > 1.9 * many, "twice as many answer: {two}");
+        assert_eq!(all(&[100.0], &[]), 0.0);
+    }
+}
