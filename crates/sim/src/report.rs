@@ -86,7 +86,7 @@ impl Comparison {
         if self.rows.iter().any(|row| row.runs[0].processes.len() > 1) {
             text += &self.programs();
         }
-        text + &self.killed()
+        text + &self.replies() + &self.killed()
     }
 
     fn add_row(&self, text: &mut String, row: &Row) {
@@ -144,6 +144,17 @@ impl Comparison {
             text.push('\n');
         }
         text
+    }
+
+    /// The mean time to a reply under each contender; empty if no program sends requests.
+    fn replies(&self) -> String {
+        let median_of = |row: &Row| {
+            let processes = row.runs.iter().flat_map(|run| &run.processes);
+            median(processes.filter_map(|process| process.reply_us).collect())
+        };
+        let line = |row: &Row| Some(format!("{:<20} {:>16.1}\n", row.policy, median_of(row)?));
+        let lines: String = self.rows.iter().filter_map(line).collect();
+        if lines.is_empty() { lines } else { format!("\n{:<20} {:>16}\n{lines}", "", "reply, µs") }
     }
 
     /// A line for each contender and program that the kernel killed.

@@ -40,6 +40,9 @@ pub struct ProcessTime {
     pub seconds: Option<f64>,
     /// The kernel killed it: its memory did not fit the machine.
     pub killed: bool,
+    /// Mean time from a request to its reply, µs; `None` if it sends no requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_us: Option<f64>,
 }
 
 impl Outcome {
@@ -50,6 +53,7 @@ impl Outcome {
                 program: process.program.name.clone(),
                 seconds,
                 killed: process.killed,
+                reply_us: process.reply_us(),
             })
             .collect();
         Self { processes, tally: plant.tally() }

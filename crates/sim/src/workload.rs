@@ -9,7 +9,7 @@ use std::path::Path;
 use rondpoint_input::{Budget, mistake};
 use serde::{Deserialize, Serialize};
 
-use check::check;
+use check::{check, check_requests};
 
 /// Longest workload file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -258,6 +258,7 @@ impl Workload {
             message: mistake(text, error.span(), error.message()),
         })?;
         parsed.programs.iter().try_for_each(|program| check(program, file))?;
+        check_requests(&parsed.programs, file)?;
         if !(0.0..=1e5).contains(&parsed.stops_s) {
             let (field, expected) = ("stops_s".to_string(), "0 (with its work) to 100,000 s");
             return Err(WorkloadError::Range {

@@ -86,8 +86,10 @@ fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
         "read-shared",
         "serial-then-parallel",
         "sharing-pairs",
+        "service",
         "short-lived",
         "short-phases",
+        "store",
         "write-shared",
     ];
     for family in families {

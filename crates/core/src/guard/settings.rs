@@ -99,3 +99,25 @@ impl GuardSettings {
         Self { bytes_per_s_per_node: fits.max(BYTES_PER_S), ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::synthetic;
+
+    #[test]
+    fn the_budget_of_moved_memory_follows_the_slowest_controller() {
+        let budget = |bytes_per_s: [Option<f64>; 2]| {
+            let mut description = synthetic::describe("node:2 core:2").expect("a machine");
+            for (node, bandwidth) in description.nodes.iter_mut().zip(bytes_per_s) {
+                node.controller_bytes_per_s = bandwidth;
+            }
+            let topology = Topology::new(description).expect("a machine");
+            GuardSettings::acting().for_machine(&topology).bytes_per_s_per_node
+        };
+        assert_eq!(budget([Some(100e9), Some(40e9)]), 800_000_000);
+        assert_eq!(budget([Some(13e9), Some(13e9)]), BYTES_PER_S, "Carrefour's machine A");
+        assert_eq!(budget([Some(100e9), None]), BYTES_PER_S);
+        assert_eq!(budget([None, None]), BYTES_PER_S);
+    }
+}

@@ -22,6 +22,8 @@ struct Pairs {
     read: bool,
     /// This many of them, the last first, fetch anything.
     begun: usize,
+    /// The processor counts these lines. Others count them as accesses to remote memory.
+    counted: bool,
 }
 
 const APART: Pairs = Pairs {
@@ -31,6 +33,7 @@ const APART: Pairs = Pairs {
     rung: Rung::Samples,
     read: true,
     begun: 2,
+    counted: true,
 };
 /// The readers have changed places.
 const TOGETHER: Pairs = Pairs { cpus: [0, 2, 3, 1], ..APART };
@@ -46,8 +49,11 @@ impl Pairs {
         let threads = process(&mut model, topology, 1, &[0, 1, 2, 3][..count], &[0.1, 0.1], "");
         for (index, thread) in threads.iter_mut().enumerate() {
             thread.cpu = self.cpus[index];
-            thread.rates.coherence_remote_per_s =
-                Some(if index + self.begun < 4 { 0.0 } else { self.fetched });
+            let fetched = Some(if index + self.begun < 4 { 0.0 } else { self.fetched });
+            match self.counted {
+                true => thread.rates.coherence_remote_per_s = fetched,
+                false => thread.rates.remote_dram_per_s = fetched,
+            }
             thread.rates.memory_per_s = Some(0.0);
         }
         for (place, pair) in self.touch.iter().enumerate() {
@@ -179,6 +185,21 @@ fn without_samples_of_addresses_sam_gathers_the_threads_it_sees() {
         |_| Pairs { rung: Rung::Counters, ..APART },
         expect![[r#"
             0.1 s: sam moves threads, pairs are apart
+        "#]],
+    );
+}
+
+/// Samples tell lines of other caches from memory once they are many.
+#[test]
+fn pairs_are_named_where_the_processor_does_not_count_what_they_exchange() {
+    check(
+        1,
+        |number| Pairs { counted: number > 2, ..APART },
+        expect![[r#"
+            0.3 s: threads wait for samples
+            0.4 s: sharing brings pairs together
+            0.5 s: sam finds no move worth its cost
+            1.0 s: sharing brings pairs together
         "#]],
     );
 }

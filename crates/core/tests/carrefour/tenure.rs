@@ -2,8 +2,9 @@
 
 use super::notation::{carrefour, proposals, render};
 use super::rounds::learn;
-use rondpoint_core::Action;
+use rondpoint_core::plan::{Reason, StepResult};
 use rondpoint_core::policy::carrefour::Carrefour;
+use rondpoint_core::{Action, CpuSet, Nanos, Outcome, Pid, Plan, Policy as _, Proposal, Tid};
 
 /// A round on two nodes in which half of the accesses are remote; every co-located page moves. How
 /// many those are, and why the rate of sampling changes, if it does. The first part is what was
@@ -42,6 +43,29 @@ fn what_is_used_by_others_in_the_next_round_makes_co_location_pause() {
         .map(|turn| round(&mut policy, if turn % 2 == 0 { &back } else { &yours }).0)
         .collect();
     assert_eq!(pauses, [0; 12]);
+}
+
+/// Moves a thread of the process for some other policy.
+fn move_thread(policy: &mut Carrefour) {
+    let cpus: CpuSet = [0].into_iter().collect();
+    let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
+    let step = Proposal { policy: "sam", action, reason: Reason::Other("a test".into()) };
+    let result = StepResult::Done;
+    let outcome = Outcome { plan: 7, step: 0, result, spent: Nanos(0), frozen: Nanos(0) };
+    policy.learn(&Plan { number: 7, steps: vec![step], ..Plan::default() }, &[outcome]);
+}
+
+#[test]
+fn pages_with_other_users_because_a_policy_moved_threads_make_nothing_pause() {
+    let second = |threads_move: bool| {
+        let mut policy = carrefour("steady");
+        assert_eq!(round(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"]).0, 20);
+        if threads_move {
+            move_thread(&mut policy);
+        }
+        round(&mut policy, &["20 home 1: 0x4", "20 home 0: 1x4"]).0
+    };
+    assert_eq!([false, true].map(second), [0, 40]);
 }
 
 #[test]

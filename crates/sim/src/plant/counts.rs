@@ -35,6 +35,10 @@ pub(crate) struct ProcessCounts {
     /// Lines from other caches by `[accessing][owning]`.
     pub(crate) caches: Matrix<f64>,
     pub(crate) latency_cycles: f64,
+    /// Requests sent or answered.
+    pub(crate) requests: f64,
+    /// Time for which its threads waited for messages.
+    pub(crate) waited_ns: f64,
 }
 
 impl ProcessCounts {
@@ -43,6 +47,8 @@ impl ProcessCounts {
             traffic: Matrix::filled(nodes, 0.0),
             caches: Matrix::filled(nodes, 0.0),
             latency_cycles: 0.0,
+            requests: 0.0,
+            waited_ns: 0.0,
         }
     }
 }
@@ -97,6 +103,10 @@ impl Plant {
             counts.far += useful * far;
             counts.stalls += misses * miss_ns / of.outstanding / cycle_ns;
             let process = &mut self.processes[of.process].counts;
+            if let Some(instructions) = per_request {
+                process.requests += useful / instructions;
+                process.waited_ns += EPOCH.0 as f64 * (1.0 - rate.working());
+            }
             process.latency_cycles += misses * miss_ns / cycle_ns;
             let written = 1.0 + of.written * self.truth.write_back;
             for &(holding, share) in &of.shares {

@@ -19,6 +19,13 @@ impl Process {
     pub(super) fn per_request(&self) -> Option<f64> {
         Some(self.program.requests.as_ref()?.kilo_instructions * 1000.0)
     }
+
+    /// Mean time from a request to its reply, µs.
+    pub(crate) fn reply_us(&self) -> Option<f64> {
+        self.asks?;
+        let counts = &self.counts;
+        (counts.requests > 0.0).then(|| counts.waited_ns / counts.requests / 1000.0)
+    }
 }
 
 /// A thread that takes part in requests.

@@ -324,3 +324,72 @@ fn a_circle_of_sharers_has_a_part_that_its_first_thread_touches() {
         assert_eq!(world.plant.groups[group].counts[home], 16 * 256);
     }
 }
+
+/// A client of a server whose thread is as fast as the client's: each works half of the time.
+const SERVICE: &str = r#"
+    name = "service"
+    title = "one asks, one answers"
+    [[programs]]
+    name = "server"
+    threads = 1
+    seconds = 2
+    cycles_per_instruction = 1
+    accesses_per_kilo = 0
+    outstanding = 1
+    requests = { kilo_instructions = 100 }
+    regions = [{ mib = 1, touched = "own", used = "own", share = 1 }]
+    [[programs]]
+    name = "client"
+    threads = 1
+    seconds = 2
+    cycles_per_instruction = 1
+    accesses_per_kilo = 0
+    outstanding = 1
+    requests = { to = "server", kilo_instructions = 100 }
+    regions = [{ mib = 1, touched = "own", used = "own", share = 1 }]
+"#;
+
+#[test]
+fn a_client_and_its_server_take_turns() {
+    let mut world = world("carrefour-a", SERVICE, FirstPlace::Touch);
+    finish(&mut world);
+    let times: Vec<f64> = world.plant.times().filter_map(|(_, time)| time).collect();
+    let plant = &world.plant;
+    let alone_us = 100_000.0 * plant.machine.cycle_ns() / 1000.0;
+    let reply = plant.processes[1].reply_us().expect("it asks");
+    let woken = 2.0 * plant.truth.wake_ns / 1000.0;
+    assert!((reply / (alone_us + woken) - 1.0).abs() < 0.02, "{reply} µs, alone {alone_us} µs");
+    let expected = 2.0 * (alone_us + reply) / alone_us;
+    assert!(times.iter().all(|time| (time / expected - 1.0).abs() < 0.05), "{times:?}, {expected}");
+    assert!(plant.processes[0].reply_us().is_none(), "a server waits for requests");
+}
+
+#[test]
+fn a_service_whose_threads_share_one_cpu_is_slower() {
+    let time = |crowd: bool| {
+        let mut world = world("carrefour-a", "service", FirstPlace::Touch);
+        let nodes: NodeSet = [0].into_iter().collect();
+        for process in 0..2 {
+            if crowd {
+                world.plant.confine(process, &nodes);
+            }
+        }
+        finish(&mut world);
+        world.plant.times().find_map(|(_, time)| time).expect("it ended")
+    };
+    assert!(time(true) > 1.3 * time(false), "sixteen threads on the CPUs of one node");
+}
+
+#[test]
+fn requests_that_nobody_answers_or_sends_are_refused() {
+    let refused = |text: &str| Workload::parse(text, "test").unwrap_err().to_string();
+    let nobody = refused(&SERVICE.replace("to = \"server\"", "to = \"other\""));
+    assert!(nobody.contains("program server") && nobody.contains("`to` it"), "{nobody}");
+    let none = refused(
+        &SERVICE
+            .replace("{ kilo_instructions = 100 }", "{ to = \"client\", kilo_instructions = 100 }"),
+    );
+    assert!(none.contains("`to` to name a program that answers"), "{none}");
+    let barriers = refused(&SERVICE.replacen("threads = 1", "threads = 1\nwaits = \"spin\"", 1));
+    assert!(barriers.contains("without waits and phases"), "{barriers}");
+}

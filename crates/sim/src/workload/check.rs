@@ -1,6 +1,6 @@
 //! Ranges of a workload's values.
 
-use super::{Program, Waits, WorkloadError};
+use super::{Program, Requests, Waits, WorkloadError};
 
 /// Field, value, valid range, and the range in words.
 type Bounds = (&'static str, f64, std::ops::RangeInclusive<f64>, &'static str);
@@ -29,6 +29,12 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         fields.push(("regions.lives_s", lives, 0.0..=1e5, "0 (for ever) to 100,000 s"));
         fields.push(("regions.reuse", region.reuse, 0.0..=1.0, "0 to 1"));
     }
+    if let Some(requests) = &program.requests {
+        fields.extend(bounds_of(requests));
+        let barriers = program.waits != Waits::Never || !program.phases.is_empty();
+        let expected = "a program without waits and phases";
+        fields.push(("requests", f64::from(u8::from(barriers)), 0.0..=0.0, expected));
+    }
     let mut from = 0.0;
     for phase in &program.phases {
         fields.push(("phases.at", phase.at, from..=1.0, "ascending shares, 0 to 1"));
@@ -47,4 +53,33 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         let field = format!("program {}: {field}", program.name);
         Err(WorkloadError::Range { file: file.to_string(), field, expected, got })
     })
+}
+
+fn bounds_of(requests: &Requests) -> [Bounds; 2] {
+    let kilo = requests.kilo_instructions;
+    [
+        ("requests.kilo_instructions", kilo, 0.1..=1e6, "0.1 to 1,000,000"),
+        ("requests.lines", requests.lines, 0.0..=1e4, "0 to 10,000"),
+    ]
+}
+
+/// Refuses requests to a program that answers none, and programs that nobody asks.
+pub(super) fn check_requests(programs: &[Program], file: &str) -> Result<(), WorkloadError> {
+    let requests = || programs.iter().filter_map(|one| Some((one, one.requests.as_ref()?)));
+    let refuse = |program: &Program, expected: &str| {
+        let message = format!("program {}: requests: expected {expected}", program.name);
+        Err(WorkloadError::Parse { file: file.to_string(), message })
+    };
+    for (program, of) in requests() {
+        let answers =
+            |(other, its): (&Program, &Requests)| other.name == of.to && its.to.is_empty();
+        let asks = |(_, its): (&Program, &Requests)| its.to == program.name;
+        if of.to.is_empty() && !requests().any(asks) {
+            return refuse(program, "another program whose requests go `to` it");
+        }
+        if !of.to.is_empty() && !requests().any(answers) {
+            return refuse(program, "`to` to name a program that answers requests");
+        }
+    }
+    Ok(())
 }

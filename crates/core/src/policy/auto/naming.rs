@@ -234,3 +234,44 @@ fn exchanging<'a>(model: &'a Model, app: &'a App, above: f64) -> impl Iterator<I
         fetched.is_some_and(|rate| rate > above)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Thread;
+    use crate::topology::synthetic;
+    use crate::units::Tid;
+
+    /// Whether samples are asked for after a tenth of a second each, with what two threads fetch
+    /// from other nodes: from caches, and from memory.
+    fn is_asked(fetched: &[(Option<f64>, f64)]) -> Vec<bool> {
+        let topology = synthetic::parse("node:2 core:2").expect("a machine");
+        let mut naming = Naming { has_samples: true, ..Naming::default() };
+        let mut is_asked = Vec::new();
+        for (number, &(from_caches, from_memory)) in (1..).zip(fetched) {
+            let mut model = Model::empty(2);
+            model.at = Nanos::from_millis(100 * number);
+            model.apps = Vec::from([App::new(Pid(1), 0..2)]);
+            for place in 0..2 {
+                let mut thread = Thread::new(Tid(place), 0, 0, topology.all_cpus());
+                thread.rates.coherence_remote_per_s = from_caches;
+                thread.rates.remote_dram_per_s = Some(from_memory);
+                model.threads.push(thread);
+            }
+            naming.observe(&model, 1e6);
+            is_asked.push(naming.is_open(Pid(1)));
+        }
+        is_asked
+    }
+
+    #[test]
+    fn a_guess_is_dropped_when_samples_show_memory_and_not_made_again_at_once() {
+        let guessed = [(None, 2e6), (None, 2e6), (Some(0.0), 2e6), (None, 2e6)];
+        assert_eq!(is_asked(&guessed), [true, true, false, false]);
+        let exchanges = [(None, 2e6), (Some(2e6), 0.0), (Some(2e6), 0.0)];
+        assert_eq!(is_asked(&exchanges), [true; 3]);
+        let counted = [(Some(2e6), 0.0), (Some(0.0), 2e6)];
+        assert_eq!(is_asked(&counted), [true; 2], "a lull in what is counted is no answer");
+        assert_eq!(is_asked(&[(None, 0.5e6)]), [false], "too little whatever it is");
+    }
+}
