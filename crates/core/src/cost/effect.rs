@@ -192,8 +192,8 @@ impl Moved {
         }
     }
 
-    /// Shares of a group's accesses that move from one node to another: `(from, to, share)`. No node
-    /// loses more than the group's accesses to it.
+    /// Shares of a group's accesses that move from one node to another: `(from, to, share)`. They
+    /// are no more than the group's accesses to a node.
     fn parts(
         &self,
         mechanism: Mechanism,

@@ -88,8 +88,8 @@ impl GuardSettings {
         Self { act: true, ..Self::default() }
     }
 
-    /// These settings with the budget of moved memory that fits the controllers of a machine: a
-    /// share of the slowest one's bandwidth, and no less than the default.
+    /// These settings with a budget of moved memory for the controllers of a machine. It is a share
+    /// of the slowest one's bandwidth, and no less than the default.
     #[must_use]
     pub fn for_machine(self, topology: &Topology) -> Self {
         let bandwidth = |node| topology.controller_bytes_per_s(node);

@@ -162,14 +162,7 @@ impl Carrefour {
         let in_vain = tenure.and_then(|rule| state.colocated.look(rule, model, topology, index));
         gates.mechanisms.colocation &= in_vain.is_none();
         let (local_percent, imbalance_percent) = (gates.local_percent, gates.imbalance_percent);
-        state.note(Round {
-            at: model.at,
-            used: gates.mechanisms,
-            has_proposed: false,
-            has_acted: false,
-            local_percent,
-            imbalance_percent,
-        });
+        state.note(Round::begin(model.at, &gates));
         match in_vain {
             _ if gates.mechanisms.any() => Ok(gates),
             Some(in_vain) => Err(SamplingCause::UsersChange(in_vain)),
@@ -432,9 +425,8 @@ impl Policy for Carrefour {
         for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
             if let Some(gates) = gates {
                 let moves = self.propose_pages(app, gates, topology, &share, marks);
-                let state = self.apps.get_mut(&app.pid).filter(|_| !moves.is_empty());
-                let round = state.and_then(|state| state.last.as_mut());
-                round.into_iter().for_each(|round| round.has_proposed = true);
+                let state = self.apps.get_mut(&app.pid);
+                state.into_iter().for_each(|state| state.note_moves(&moves));
                 proposals.extend(moves);
             }
         }

@@ -8,7 +8,7 @@ use super::tenure::Colocated;
 use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::model::{App, Deviation, Page, imbalance_percent};
 use crate::observation::Replica;
-use crate::plan::{Action, Outcome, PageMove, Plan, Sampling, StepResult};
+use crate::plan::{Action, Outcome, PageMove, Plan, Proposal, Sampling, StepResult};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
@@ -83,6 +83,12 @@ pub enum Verdict {
 const WHOLE: Nanos = Nanos::from_millis(900);
 
 impl Round {
+    /// A round that begins with these gates.
+    pub(super) fn begin(at: Nanos, gates: &Gates) -> Self {
+        let Gates { mechanisms: used, local_percent, imbalance_percent, .. } = *gates;
+        Self { at, used, has_proposed: false, has_acted: false, local_percent, imbalance_percent }
+    }
+
     /// Whether its moves were not carried out. Such a round tells nothing of its mechanisms.
     fn was_refused(&self) -> bool {
         self.has_proposed && !self.has_acted
@@ -128,6 +134,12 @@ impl AppState {
             Some(last) => Round { used: last.used.or(round.used), ..last },
             None => round,
         });
+    }
+
+    /// Notes the moves that the last round proposes.
+    pub(super) fn note_moves(&mut self, moves: &[Proposal]) {
+        let round = self.last.as_mut().filter(|_| !moves.is_empty());
+        round.into_iter().for_each(|round| round.has_proposed = true);
     }
 
     /// Verdict on the last round. A fall of the local ratio by too much is harm, even if the
