@@ -90,7 +90,7 @@ enum Workload {
     /// A server with threads that answer another process from one table: both sleep often
     Serve(serve::Flags),
     /// A store whose threads are asked by all threads of another process
-    Store(store::Flags),
+    Store(serve::Flags),
     /// Threads with a known need, begun in a known place
     Crew(crew::Flags),
     /// Several of these programs at once

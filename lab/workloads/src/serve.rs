@@ -28,17 +28,18 @@ pub(crate) const REQUESTS: usize = 100;
 /// Bytes of a number in a message.
 pub(crate) const NUMBER: usize = size_of::<u64>();
 
+/// Flags of a server and its clients.
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
     #[command(flatten)]
-    memory: Memory,
+    pub(crate) memory: Memory,
     #[command(flatten)]
-    seed: Seed,
+    pub(crate) seed: Seed,
     #[command(flatten)]
-    apart: Apart,
-    /// Be the clients of the server with this socket
+    pub(crate) apart: Apart,
+    /// Be the clients of the server with this name
     #[arg(long, hide = true, value_name = "NAME")]
-    ask: Option<String>,
+    pub(crate) ask: Option<String>,
 }
 
 /// The keys of a request.
@@ -51,7 +52,7 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let table = fill(&flags.memory)?;
     let name = format!("rondpoint-serve-{}", std::process::id());
     let listener = UnixListener::bind_addr(&address(&name)?).map_err(broken)?;
-    let mut clients = start_clients(flags, &name)?;
+    let mut clients = start_clients("serve", flags, &name)?;
     let accept = |_| Ok(Mutex::new(Some(listener.accept().map_err(broken)?.0)));
     let streams = (0..flags.apart.threads).map(accept).collect::<Result<Vec<_>, Failure>>()?;
     let clock = Clock::start(&flags.apart);
@@ -71,8 +72,9 @@ fn fill(memory: &Memory) -> Result<Pages<u64>, Failure> {
     Ok(table)
 }
 
-fn start_clients(flags: &Flags, name: &str) -> Result<Child, Failure> {
-    let mut command = own::workload("serve")?;
+/// Starts the clients of this workload's server in a process of their own.
+pub(crate) fn start_clients(workload: &str, flags: &Flags, name: &str) -> Result<Child, Failure> {
+    let mut command = own::workload(workload)?;
     own::add_flags(&mut command, &flags.memory, &flags.seed);
     command.args(["--ask", name, "--threads", &flags.apart.threads.to_string()]);
     command.stdout(std::process::Stdio::null()).spawn().map_err(broken)

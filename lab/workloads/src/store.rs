@@ -6,20 +6,17 @@
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::process::Child;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use clap::Args;
-
 use crate::apart::{Clock, Rounds};
-use crate::flags::{Apart, Memory, Seed};
-use crate::own;
 use crate::pages::Pages;
 use crate::random::Random;
 use crate::report::{Failure, Report};
-use crate::serve::{KEYS, NUMBER, RECORD, REQUESTS, address, broken, numbers};
+use crate::serve::{
+    Flags, KEYS, NUMBER, RECORD, REQUESTS, address, broken, numbers, start_clients,
+};
 
 /// Words of a request: what to do, and the keys.
 const WORDS: usize = KEYS + 1;
@@ -30,19 +27,6 @@ const ONE_STORES_IN: u64 = 10;
 /// The longest wait for a message. Longer means that the other end is gone.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-#[derive(Debug, Args)]
-pub(crate) struct Flags {
-    #[command(flatten)]
-    memory: Memory,
-    #[command(flatten)]
-    seed: Seed,
-    #[command(flatten)]
-    apart: Apart,
-    /// Be the clients of the store with this name
-    #[arg(long, hide = true, value_name = "NAME")]
-    ask: Option<String>,
-}
-
 pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     if let Some(name) = &flags.ask {
         return ask(flags, name);
@@ -51,20 +35,13 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let name = format!("rondpoint-store-{}", std::process::id());
     let sockets = (0..flags.apart.threads).map(|index| socket(&format!("{name}-{index}")));
     let sockets = sockets.collect::<Result<Vec<_>, Failure>>()?;
-    let mut clients = start_clients(flags, &name)?;
+    let mut clients = start_clients("store", flags, &name)?;
     let clock = Clock::start(&flags.apart);
     let report =
         clock.run("store", flags.apart.threads, |index| answer(&table, &clock, &sockets[index]))?;
     drop(sockets);
     let ended = clients.wait().map_err(broken)?;
     Ok(report.pair("records", table.len() / RECORD).check("replies", ended.success()))
-}
-
-fn start_clients(flags: &Flags, name: &str) -> Result<Child, Failure> {
-    let mut command = own::workload("store")?;
-    own::add_flags(&mut command, &flags.memory, &flags.seed);
-    command.args(["--ask", name, "--threads", &flags.apart.threads.to_string()]);
-    command.stdout(std::process::Stdio::null()).spawn().map_err(broken)
 }
 
 /// Answers whoever asks until the time is over.
