@@ -55,6 +55,8 @@ impl Plant {
         let resident = self.resident(&self.uses());
         let circles: Vec<Vec<Circle>> =
             self.processes.iter().map(|process| self.circles(process)).collect();
+        let peers: Vec<Vec<usize>> =
+            (0..self.processes.len()).map(|process| self.peer_threads(process)).collect();
         let mut needs = Vec::new();
         for index in 0..self.threads.len() {
             if self.threads[index].active {
@@ -64,7 +66,7 @@ impl Plant {
                 let others = (loads[of.cpu] - of.ready).max(0.0);
                 need.busy_ns = need.awake_ns / (1.0 + others);
                 self.add_transfers(&mut need, &circles[of.process]);
-                self.add_messages(&mut need);
+                self.add_messages(&mut need, &peers[of.process]);
                 needs.push(need);
             }
         }

@@ -67,8 +67,11 @@ impl Plant {
         server.map_or_else(|| self.clients_of(process), |server| vec![server])
     }
 
-    /// The threads of a process's peers that take part now.
-    fn peer_threads(&self, process: usize) -> Vec<usize> {
+    /// The threads of a process's peers that take part now; none if it exchanges no messages.
+    pub(super) fn peer_threads(&self, process: usize) -> Vec<usize> {
+        if self.processes[process].program.requests.is_none() {
+            return Vec::new();
+        }
         let peers = self.peers(process);
         let threads = peers.iter().flat_map(|peer| self.processes[*peer].threads.clone());
         threads.filter(|thread| self.threads[*thread].active).collect()
@@ -77,9 +80,6 @@ impl Plant {
     /// Wakes the threads that wait for messages where the kernel would.
     pub(super) fn wake_for_messages(&mut self) {
         for process in 0..self.processes.len() {
-            if self.processes[process].program.requests.is_none() {
-                continue;
-            }
             let peers = self.peer_threads(process);
             for thread in self.processes[process].threads.clone() {
                 if self.threads[thread].active && !peers.is_empty() {
@@ -115,19 +115,17 @@ impl Plant {
     }
 
     /// Adds the lines of messages, which come from the caches of the peers' threads.
-    pub(super) fn add_messages(&self, need: &mut Running) {
+    pub(super) fn add_messages(&self, need: &mut Running, peers: &[usize]) {
         let process = &self.processes[need.process];
-        let Some(requests) = &process.program.requests else { return };
-        let peers = self.peer_threads(need.process);
-        if peers.is_empty() {
+        let Some(requests) = process.program.requests.as_ref().filter(|_| !peers.is_empty()) else {
             return;
-        }
+        };
         let each = requests.lines / (requests.kilo_instructions * 1000.0) / peers.len() as f64;
         let own = self.topology.domain_of_cpu(self.threads[need.thread].cpu);
         let mut far: BTreeMap<usize, f64> = need.far.drain(..).collect();
         let mut near = 0.0;
         for peer in peers {
-            let domain = self.topology.domain_of_cpu(self.threads[peer].cpu);
+            let domain = self.topology.domain_of_cpu(self.threads[*peer].cpu);
             match domain == own {
                 true => near += each,
                 false => *far.entry(self.node_of_domain[domain]).or_insert(0.0) += each,

@@ -326,32 +326,29 @@ fn a_circle_of_sharers_has_a_part_that_its_first_thread_touches() {
 }
 
 /// A client of a server whose thread is as fast as the client's: each works half of the time.
-const SERVICE: &str = r#"
-    name = "service"
-    title = "one asks, one answers"
-    [[programs]]
-    name = "server"
-    threads = 1
-    seconds = 2
-    cycles_per_instruction = 1
-    accesses_per_kilo = 0
-    outstanding = 1
-    requests = { kilo_instructions = 100 }
-    regions = [{ mib = 1, touched = "own", used = "own", share = 1 }]
-    [[programs]]
-    name = "client"
-    threads = 1
-    seconds = 2
-    cycles_per_instruction = 1
-    accesses_per_kilo = 0
-    outstanding = 1
-    requests = { to = "server", kilo_instructions = 100 }
-    regions = [{ mib = 1, touched = "own", used = "own", share = 1 }]
-"#;
+fn service() -> String {
+    let program = |name: &str, requests: &str| {
+        format!(
+            r#"
+            [[programs]]
+            name = "{name}"
+            threads = 1
+            seconds = 2
+            cycles_per_instruction = 1
+            accesses_per_kilo = 0
+            outstanding = 1
+            requests = {{ {requests}kilo_instructions = 100 }}
+            regions = [{{ mib = 1, touched = "own", used = "own", share = 1 }}]
+            "#
+        )
+    };
+    let head = "name = \"service\"\ntitle = \"one asks, one answers\"\n";
+    head.to_string() + &program("server", "") + &program("client", "to = \"server\", ")
+}
 
 #[test]
 fn a_client_and_its_server_take_turns() {
-    let mut world = world("carrefour-a", SERVICE, FirstPlace::Touch);
+    let mut world = world("carrefour-a", &service(), FirstPlace::Touch);
     finish(&mut world);
     let times: Vec<f64> = world.plant.times().filter_map(|(_, time)| time).collect();
     let plant = &world.plant;
@@ -383,13 +380,13 @@ fn a_service_whose_threads_share_one_cpu_is_slower() {
 #[test]
 fn requests_that_nobody_answers_or_sends_are_refused() {
     let refused = |text: &str| Workload::parse(text, "test").unwrap_err().to_string();
-    let nobody = refused(&SERVICE.replace("to = \"server\"", "to = \"other\""));
+    let nobody = refused(&service().replace("to = \"server\"", "to = \"other\""));
     assert!(nobody.contains("program server") && nobody.contains("`to` it"), "{nobody}");
     let none = refused(
-        &SERVICE
+        &service()
             .replace("{ kilo_instructions = 100 }", "{ to = \"client\", kilo_instructions = 100 }"),
     );
     assert!(none.contains("`to` to name a program that answers"), "{none}");
-    let barriers = refused(&SERVICE.replacen("threads = 1", "threads = 1\nwaits = \"spin\"", 1));
+    let barriers = refused(&service().replacen("threads = 1", "threads = 1\nwaits = \"spin\"", 1));
     assert!(barriers.contains("without waits and phases"), "{barriers}");
 }
