@@ -149,8 +149,8 @@ impl Actor {
 
     /// Completes an observation of the tree, before other parts use it. Sets each thread's allowed
     /// CPUs, and marks processes and threads as exempt for their mask or cpuset. A thread that
-    /// inherited one of our masks gets its creator's original mask. Processes in `still` have not
-    /// run since the last observation, so the kernel is seldom asked about them.
+    /// inherited one of our masks gets its creator's original mask. Processes in `still` have
+    /// hardly run since their files were read, so the kernel is seldom asked about them.
     pub fn follow(&mut self, observation: &mut Observation, still: &BTreeSet<Pid>) -> Followed {
         self.seen = observation.at;
         self.started =

@@ -153,7 +153,7 @@ impl Observer {
         self.sensors.tasks.origins()
     }
 
-    /// Processes that have not run between the last two looks.
+    /// Processes that have hardly run since their files were read, by the last look.
     #[must_use]
     pub fn still(&self) -> &BTreeSet<Pid> {
         self.sensors.tasks.still_ones()

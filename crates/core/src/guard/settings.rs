@@ -7,10 +7,10 @@ use crate::index_set::IndexSet;
 use crate::topology::Topology;
 use crate::units::Nanos;
 
-/// Bytes per second from or to one node, if the bandwidth of its controller is unknown.
+/// Bytes per second from or to one node: the least, and where no bandwidth is known (our choice).
 const BYTES_PER_S: u64 = 256 << 20;
-/// Share of a controller's bandwidth for moving pages. [`BYTES_PER_S`] is this share on Carrefour's
-/// machine A (13 GB/s).
+/// Share of a controller's bandwidth for moving pages (our choice). [`BYTES_PER_S`] is this share
+/// of 13 GB/s.
 const CONTROLLER_SHARE: f64 = 0.02;
 
 /// Budgets and rules.
@@ -116,7 +116,7 @@ mod tests {
             GuardSettings::acting().for_machine(&topology).bytes_per_s_per_node
         };
         assert_eq!(budget([Some(100e9), Some(40e9)]), 800_000_000);
-        assert_eq!(budget([Some(13e9), Some(13e9)]), BYTES_PER_S, "Carrefour's machine A");
+        assert_eq!(budget([Some(13e9), Some(13e9)]), BYTES_PER_S, "a slow controller");
         assert_eq!(budget([Some(100e9), None]), BYTES_PER_S);
         assert_eq!(budget([None, None]), BYTES_PER_S);
     }

@@ -204,7 +204,7 @@ fn the_lp_feedback_drops_what_did_not_help_and_rests_five_seconds() {
     assert_eq!(second(harmful), (false, Nanos::from_secs(5)));
 }
 
-/// The arbiter of `auto` often takes another policy's steps.
+/// Budgets refuse moves, and so do other policies where several act.
 #[test]
 fn the_feedback_goes_on_after_a_round_whose_moves_were_refused() {
     let second = |refused: bool| {

@@ -1,9 +1,9 @@
 //! The kernel's last answers about the masks and the cpuset of each process, which hold for a while
-//! if the process does not run.
+//! if the process hardly runs.
 //!
-//! Only another manager changes the mask or the cpuset of a process that does not run. This is seen
-//! when the process runs again, and else after [`HOLDS`]. Before a mask is changed, and at the end,
-//! the kernel is asked anyway.
+//! Another manager may change the mask or the cpuset of such a process, or the process its own.
+//! This is seen when its files are read again, and else after [`HOLDS`]. Before a mask is changed,
+//! and at the end, the kernel is asked anyway.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use rondpoint_core::{CpuSet, Nanos, Pid, Tid};
 
 use super::Identity;
 
-/// Time for which the answers about a process hold that does not run (our choice).
+/// Time for which the answers about a process hold that hardly runs (our choice).
 const HOLDS: Nanos = Nanos::from_secs(10);
 
 /// Threads that the program itself has bound, with their masks.
@@ -45,7 +45,7 @@ impl Answer {
 }
 
 impl Answers {
-    /// Begins a look. Processes in `still` have not run since the last one.
+    /// Begins a look. Processes in `still` have hardly run since their files were read.
     pub(super) fn begin(&mut self, observation: &Observation, still: &BTreeSet<Pid>) {
         let Self { known, hold, processes } = self;
         let holds = |process: &ProcessObservation| {

@@ -74,7 +74,7 @@ pub struct Tasks {
     pub(super) lets_rest: bool,
     /// Whether the kernel has NUMA replication.
     replicates: bool,
-    /// Processes that had not run at the last look.
+    /// Processes that had hardly run at the last look.
     still: BTreeSet<Pid>,
 }
 
@@ -111,7 +111,7 @@ struct Thread {
 struct Members {
     /// The threads of each process that may have run.
     awake: BTreeMap<Pid, Vec<Tid>>,
-    /// Known processes that have not run since the last look.
+    /// Known processes that have hardly run since their files were read.
     still: BTreeSet<Pid>,
 }
 
@@ -170,7 +170,7 @@ impl Tasks {
         processes.retain(|pid, _| family.root_of(*pid).is_some() && !family.is_left(*pid));
     }
 
-    /// Known processes that had not run between the last two looks.
+    /// Known processes that had hardly run at the last look since their files were read.
     #[must_use]
     pub fn still_ones(&self) -> &BTreeSet<Pid> {
         &self.still
@@ -195,7 +195,7 @@ impl Tasks {
         Ok(self.members_but(births, &BTreeSet::new())?.awake)
     }
 
-    /// As [`Tasks::members`]. Processes in `still` exist and have no new children.
+    /// As [`Tasks::members`]. Processes in `still` exist and are taken to have no new children.
     fn members_but(
         &mut self,
         births: Births<'_>,

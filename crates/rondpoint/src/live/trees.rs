@@ -54,7 +54,7 @@ impl Trees {
 
     /// Takes in a look before any other part does. Fills in what threads are allowed, gives heirs
     /// of our masks those of their creators, and writes down which threads were born with one.
-    /// Processes in `still` have not run since the last look.
+    /// Processes in `still` have hardly run since their files were read.
     ///
     /// # Errors
     /// A ledger cannot be written; the look is taken in all the same.

@@ -62,7 +62,7 @@ pub(super) struct Round {
     pub(super) used: Mechanisms,
     /// Whether the round proposed moves of pages.
     pub(super) has_proposed: bool,
-    /// Whether the round moved pages.
+    /// Whether steps of the round were carried out or tried.
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
     pub(super) imbalance_percent: Option<f64>,

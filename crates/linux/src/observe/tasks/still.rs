@@ -1,8 +1,12 @@
-//! Finds processes that have not run since the last look, and processes whose files stay open.
+//! Finds processes that have hardly run since their files were read, and processes whose files stay
+//! open.
 //!
-//! A process that has not run has no new children, threads, faults or counts. So of thousands of
-//! idle processes a look reads the CPU clocks only: one system call each, and no file. One that
-//! runs for some microseconds now and then is read when these have added up.
+//! Of thousands of idle processes a look reads the CPU clocks only: one system call each, and no
+//! file. One that runs for some microseconds now and then is read when these have added up. What
+//! it did in them, a new thread or another mask, is observed then.
+//!
+//! The kernel updates the clock of a running thread at its ticks. So a process that has begun to
+//! run since the last tick is taken for still until the next look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
