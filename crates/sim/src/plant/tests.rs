@@ -380,8 +380,10 @@ fn a_service_whose_threads_share_one_cpu_is_slower() {
 #[test]
 fn requests_that_nobody_answers_or_sends_are_refused() {
     let refused = |text: &str| Workload::parse(text, "test").unwrap_err().to_string();
-    let nobody = refused(&service().replace("to = \"server\"", "to = \"other\""));
+    let nobody = refused(&service().replace("to = \"server\", ", ""));
     assert!(nobody.contains("program server") && nobody.contains("`to` it"), "{nobody}");
+    let misspelt = refused(&service().replace("to = \"server\"", "to = \"sever\""));
+    assert!(misspelt.contains("program client") && misspelt.contains("\"sever\""), "{misspelt}");
     let none = refused(
         &service()
             .replace("{ kilo_instructions = 100 }", "{ to = \"client\", kilo_instructions = 100 }"),

@@ -70,15 +70,18 @@ pub(super) fn check_requests(programs: &[Program], file: &str) -> Result<(), Wor
         let message = format!("program {}: requests: expected {expected}", program.name);
         Err(WorkloadError::Parse { file: file.to_string(), message })
     };
-    for (program, of) in requests() {
+    for (program, of) in requests().filter(|(_, of)| !of.to.is_empty()) {
         let answers =
             |(other, its): (&Program, &Requests)| other.name == of.to && its.to.is_empty();
-        let asks = |(_, its): (&Program, &Requests)| its.to == program.name;
-        if of.to.is_empty() && !requests().any(asks) {
-            return refuse(program, "another program whose requests go `to` it");
+        if !requests().any(answers) {
+            let expected = format!("`to` to name a program that answers requests, got {:?}", of.to);
+            return refuse(program, &expected);
         }
-        if !of.to.is_empty() && !requests().any(answers) {
-            return refuse(program, "`to` to name a program that answers requests");
+    }
+    // A name that is wrong above leaves a server without clients too.
+    for (program, _) in requests().filter(|(_, of)| of.to.is_empty()) {
+        if !requests().any(|(_, its)| its.to == program.name) {
+            return refuse(program, "another program whose requests go `to` it");
         }
     }
     Ok(())
