@@ -18,6 +18,9 @@ use super::period::{Counting, Period};
 
 /// Steps that are described in words; later ones are only counted.
 const DESCRIBED_STEPS: usize = 200;
+/// Least length of what the report compares with the time before, seconds (our choice). A single
+/// window of a quarter of a second may have a handful of samples.
+const LEAST_AFTER_S: f64 = 1.0;
 /// Bytes of a base page, in which pages are counted.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
@@ -34,10 +37,11 @@ pub(super) struct Diary {
     pub(super) last_action_s: Option<f64>,
     /// The windows before the first action.
     pub(super) before: Period,
-    /// Those since the last action that has any, without its own.
-    pub(super) since: Period,
-    /// Whether the next window begins that period anew.
-    since_is_over: bool,
+    /// Those after an action, without its own. It begins anew at an action once it has
+    /// [`LEAST_AFTER_S`].
+    since: Period,
+    /// The last that ended so.
+    earlier: Period,
     pub(super) refused: BTreeMap<String, u64>,
     pub(super) steps: Vec<StepLine>,
     /// The policy that last set a sampling rate, and its reason.
@@ -172,14 +176,21 @@ impl Diary {
         }
         if self.first_action_s.is_none() {
             self.before.add(window, is_counted);
-        } else if self.acted {
-            (self.acted, self.since_is_over) = (false, true);
-        } else {
-            if std::mem::take(&mut self.since_is_over) {
-                self.since = Period::default();
-            }
+        } else if !std::mem::take(&mut self.acted) {
             self.since.add(window, is_counted);
+        } else if self.since.seconds >= LEAST_AFTER_S {
+            self.earlier = std::mem::take(&mut self.since);
         }
+    }
+
+    /// The windows after the last action. Where these are shorter than [`LEAST_AFTER_S`], those
+    /// after the actions before it too.
+    pub(super) fn after(&self) -> Period {
+        let mut after = self.since.clone();
+        if after.seconds < LEAST_AFTER_S {
+            after.join(&self.earlier);
+        }
+        after
     }
 
     fn describe(&mut self, step: &Step, outcomes: &[Outcome], at: f64) {
@@ -369,19 +380,34 @@ mod tests {
         window
     }
 
+    /// The period after the last action, after windows of a second that act or do not.
+    fn seconds_after(acts: &[bool]) -> f64 {
+        let mut diary = Diary { first_action_s: Some(0.0), ..Diary::default() };
+        for &acted in acts {
+            diary.acted = acted;
+            diary.take_in(&jam());
+        }
+        diary.after().seconds
+    }
+
+    #[test]
+    fn the_period_after_the_last_action_has_none_of_its_own_window_and_none_before() {
+        assert_eq!(seconds_after(&[true, false, false]), 2.0);
+        assert_eq!(seconds_after(&[true, false, false, true, false, false, false]), 3.0);
+    }
+
     /// The last action may come just before the end.
     #[test]
-    fn the_period_after_the_last_action_is_that_of_the_one_before_while_it_has_no_window() {
+    fn the_period_after_the_last_action_reaches_back_where_it_is_short() {
+        assert_eq!(seconds_after(&[true, false, false, true]), 2.0);
         let mut diary = Diary { first_action_s: Some(0.0), ..Diary::default() };
-        let windows = |diary: &mut Diary, count: usize| {
-            (0..count).for_each(|_| diary.take_in(&jam()));
-            diary.since.seconds
-        };
-        diary.acted = true;
-        assert!((windows(&mut diary, 3) - 2.0).abs() < 1e-9, "without the action's own window");
-        diary.acted = true;
-        assert!((windows(&mut diary, 1) - 2.0).abs() < 1e-9, "the action's own window");
-        assert!((windows(&mut diary, 1) - 1.0).abs() < 1e-9);
+        let mut short = jam();
+        short.elapsed = Nanos::from_millis(250);
+        for act in [true, false, false, true, false, true, false] {
+            diary.acted = act;
+            diary.take_in(&short);
+        }
+        assert_eq!(diary.after().seconds, 1.0, "four windows that are not an action's own");
     }
 
     #[test]

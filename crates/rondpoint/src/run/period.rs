@@ -33,7 +33,7 @@ impl Counting {
 }
 
 /// Windows added up.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Period {
     pub(super) seconds: f64,
     /// DRAM requests by `[accessing][holding]`.
@@ -61,10 +61,25 @@ impl Period {
         if let Some(cycles) = window.latency_cycles {
             self.latency = (self.latency.0 + cycles * total, self.latency.1 + total);
         }
+        self.add_requests(counts);
+    }
+
+    fn add_requests(&mut self, counts: Matrix<f64>) {
         self.requests = Some(match self.requests.take() {
             Some(sum) => Matrix::from_fn(sum.size(), |n, m| sum[(n, m)] + counts[(n, m)]),
             None => counts,
         });
+    }
+
+    /// Adds another period.
+    pub(super) fn join(&mut self, other: &Self) {
+        self.seconds += other.seconds;
+        self.latency = (self.latency.0 + other.latency.0, self.latency.1 + other.latency.1);
+        let (count, seconds) = other.instructions;
+        self.instructions = (self.instructions.0 + count, self.instructions.1 + seconds);
+        if let Some(counts) = &other.requests {
+            self.add_requests(counts.clone());
+        }
     }
 
     /// Its traffic, if there was any.

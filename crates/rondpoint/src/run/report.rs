@@ -145,7 +145,7 @@ impl Report {
     pub(super) fn new(diary: &Diary, facts: Facts<'_>) -> Self {
         let total = diary.total();
         let before = period(&diary.before, facts.topology, diary.rung());
-        let after = period(&diary.since, facts.topology, diary.rung());
+        let after = period(&diary.after(), facts.topology, diary.rung());
         let after = after.filter(|_| diary.first_action_s.is_some());
         let trials: Vec<TrialLine> =
             diary.judged.iter().map(|(at, judged)| trial(*at, judged)).collect();
