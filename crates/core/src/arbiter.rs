@@ -341,12 +341,16 @@ fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Prop
 /// Moves of memory that a policy will propose after its threads have moved. A placement of threads
 /// on other nodes is priced with these moves.
 fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
-    let Some(first) = candidate.steps.iter().find(|step| step.reason.is_indivisible()) else {
-        return Vec::new();
+    let moves_all = |step: &&Proposal| {
+        step.reason.is_indivisible() || step.reason.gathers_on().is_some()
     };
+    let Some(first) = candidate.steps.iter().find(moves_all) else { return Vec::new() };
     let mut steps = Vec::new();
     for app in candidate.claims.iter().filter_map(|pid| seen.model.app(*pid)) {
-        let nodes = memory_after(seen, app, &candidate.steps);
+        let nodes = match first.reason.gathers_on() {
+            Some(node) => memory_elsewhere(app, node),
+            None => memory_after(seen, app, &candidate.steps),
+        };
         if nodes.is_empty() {
             continue;
         }
@@ -356,6 +360,13 @@ fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
         steps.push(Proposal { policy: first.policy, action, reason: first.reason.clone() });
     }
     steps
+}
+
+/// Moves of all memory of a process on other nodes to `node`.
+fn memory_elsewhere(app: &App, node: usize) -> Vec<NodeMove> {
+    let memory = app.memory.iter().flatten().enumerate();
+    let away = memory.filter(|(from, bytes)| *from != node && bytes.0 > 0);
+    away.map(|(from, _)| NodeMove { from, to: node }).collect()
 }
 
 /// For each node: the node to which most of its threads move, and so their memory.

@@ -92,8 +92,10 @@ pub fn idle_local_cycles(topology: &Topology) -> f64 {
 #[must_use]
 pub fn lost_to_latency(model: &Model, topology: &Topology, app: &App) -> Option<Price> {
     let latency = app.latency_cycles?;
-    let counted = stalled_share(model.threads_of(app)).map(|share| (share, share));
-    let (likely, least) = counted.or_else(|| waiting::waiting(topology, app, latency))?;
+    let threads = model.threads_of(app);
+    let counted = stalled_share(threads).map(|share| (share, share));
+    let waiting = || waiting::waiting(topology, app, threads, latency);
+    let (likely, least) = counted.or_else(waiting)?;
     let idle = idle_local_cycles(topology);
     let extra = |latency: f64| (1.0 - idle / latency).clamp(0.0, 1.0);
     // The standard deviation of latencies is about as large as their mean.

@@ -6,6 +6,7 @@
 pub mod asymsched;
 pub mod auto;
 pub mod carrefour;
+pub mod gather;
 pub mod home;
 pub mod nmass;
 pub mod observe;
@@ -175,6 +176,7 @@ pub const POLICIES: &[Registered] = &[
     asymsched::REGISTERED,
     sam::REGISTERED,
     sharing::REGISTERED,
+    gather::REGISTERED,
     home::REGISTERED,
     auto::REGISTERED,
     shuffle::REGISTERED,

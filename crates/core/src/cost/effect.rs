@@ -29,6 +29,9 @@ pub(super) enum Alteration {
     /// A thread, by its place in the model, goes to a cache from those where it ran, with the share
     /// of its time in each.
     Thread { place: usize, from: Vec<(usize, f64)>, to: usize },
+    /// A thread, by its place in the model, may run on other nodes again. The kernel moves it where
+    /// a CPU is idle.
+    Released { place: usize },
 }
 
 impl Effect {
@@ -78,7 +81,15 @@ impl Alteration {
             None => vec![(topology.domain_of_cpu(thread.cpu), 1.0)],
         };
         let from: Vec<_> = from.into_iter().filter(|(domain, _)| *domain != to).collect();
-        (thread.cpu_share > 0.0 && !from.is_empty()).then_some(Self::Thread { place, from, to })
+        if thread.cpu_share <= 0.0 {
+            return None;
+        }
+        let node = topology.cpus_of_node(topology.node_of_cpu(thread.cpu));
+        match from.is_empty() {
+            false => Some(Self::Thread { place, from, to }),
+            true if thread.is_narrowed && !cpus.is_subset(node) => Some(Self::Released { place }),
+            true => None,
+        }
     }
 
     /// Applies the change to the groups of its process. `moved` = threads that moved to other
@@ -117,8 +128,19 @@ impl Alteration {
                 }
                 moved.insert(*place, *to);
             }
+            Self::Released { place } => release(seen, *place, groups),
         }
     }
+}
+
+/// A thread that was held to a node now runs where a CPU is idle.
+fn release(seen: Seen<'_>, place: usize, groups: &mut [Group]) {
+    let thread = &seen.model.threads[place];
+    let domain = seen.topology.domain_of_cpu(thread.cpu);
+    let here = |group: &&mut Group| group.thread.is_none() && group.domain == domain;
+    let Some(group) = groups.iter_mut().find(here) else { return };
+    let wanted = seen.facts.thread_alone((place, thread), group, 1.0).wanted;
+    group.unpinned = (group.unpinned + wanted).min(group.wanted);
 }
 
 /// Misses per µs that each node's memory serves.
@@ -208,6 +230,8 @@ impl Moved {
             let samples = way.samples;
             // The group's share of the accesses to these pages.
             let users = match (samples > 0.0, mechanism) {
+                // These pages were sampled before their threads moved.
+                (_, Mechanism::Following) => share * own / asked[*from].max(1e-12),
                 (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
                 (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),
                 (false, Mechanism::Offloading) => f64::from(u8::from(group.node == *from)),

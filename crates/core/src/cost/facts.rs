@@ -10,6 +10,7 @@ use super::group::{Group, node_of};
 use super::lines::{Named, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
+use super::waiting::by_progress;
 use super::{crowd, fit};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
@@ -237,7 +238,7 @@ impl Facts {
         let wait = group.misses * latency;
         let stalled = match sums.stalls_known {
             true => cycles * sums.stalled / sums.cpus,
-            false => wait / self.charges.outstanding,
+            false => (wait / self.charges.outstanding).max(cycles * sums.slowed()),
         };
         let stalled = stalled.min(most).min(wait);
         if stalled > 0.0 {
@@ -299,6 +300,8 @@ struct Sums {
     unpinned: f64,
     stalled: f64,
     stalls_known: bool,
+    /// Instructions per cycle, times CPUs; `None` if a thread is not counted.
+    progress: Option<f64>,
     misses: f64,
     lines: f64,
     /// Lines from other nodes, if both counts exist.
@@ -315,6 +318,7 @@ impl Default for Sums {
             unpinned: 0.0,
             stalled: 0.0,
             stalls_known: true,
+            progress: Some(0.0),
             misses: 0.0,
             lines: 0.0,
             far: Some(0.0),
@@ -339,6 +343,7 @@ impl Sums {
             Some(stalled) => self.stalled += cpus * stalled,
             None => self.stalls_known = false,
         }
+        self.progress = self.progress.zip(rates.ipc).map(|(sum, ipc)| sum + cpus * ipc);
         self.misses += cpus * rates.memory_per_s.unwrap_or(0.0) / 1e6;
         let counted = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
         self.far = match (self.far, counted) {
@@ -346,6 +351,11 @@ impl Sums {
             _ => None,
         };
         self.lines += cpus * own_lines(thread).unwrap_or(0.0);
+    }
+
+    /// Share of their cycles for which they wait, by their instructions per cycle; 0 if unknown.
+    fn slowed(&self) -> f64 {
+        self.progress.map_or(0.0, |progress| by_progress(progress / self.cpus))
     }
 
     /// Demand of the threads in CPUs. Without counts, all threads of a `crowded` node are assumed

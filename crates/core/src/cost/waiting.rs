@@ -5,9 +5,13 @@
 //! core has a bounded number of misses under way. So the measured misses keep at least so many
 //! whole cores waiting. This is a lower bound: a core with fewer misses under way waits for a
 //! longer time.
+//!
+//! How many a program has under way is not counted either, and it differs by a factor of ten. Its
+//! instructions per cycle tell more: a thread that needs five cycles for an instruction, and has
+//! misses for as many, waits for most of them.
 
 use super::CLOCK_HZ;
-use crate::model::{App, TrafficSource};
+use crate::model::{App, Thread, TrafficSource};
 use crate::topology::Topology;
 
 /// Most misses that one core has under way, if calibration did not measure it. Intel's Golden Cove
@@ -17,9 +21,33 @@ const MOST_UNDER_WAY: f64 = 48.0;
 /// Usual number of misses under way of a waiting thread: first-level caches since 2008 have 8 to 16
 /// buffers.
 const USUALLY_UNDER_WAY: f64 = 10.0;
+/// Cycles per instruction of a thread that does not wait for memory (our choice). Cores since 2010
+/// retire four instructions and more in a cycle, but branches and the near caches slow them down.
+const CYCLES_OF_WORK: f64 = 1.0;
+
+/// Share of its cycles for which a thread with so many instructions per cycle waits, if its misses
+/// can explain it.
+pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
+    (1.0 - CYCLES_OF_WORK * instructions_per_cycle).max(0.0)
+}
+
+/// Instructions per cycle of some threads, each weighted by its CPU time; `None` if one of them is
+/// not counted.
+fn progress(threads: &[Thread]) -> Option<f64> {
+    let (mut ran, mut sum) = (0.0, 0.0);
+    for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
+        (ran, sum) = (ran + thread.cpu_share, sum + thread.cpu_share * thread.rates.ipc?);
+    }
+    (ran > 0.0).then(|| sum / ran)
+}
 
 /// The expected share and its lower bound; `None` if no rate of requests is known.
-pub(super) fn waiting(topology: &Topology, app: &App, latency_cycles: f64) -> Option<(f64, f64)> {
+pub(super) fn waiting(
+    topology: &Topology,
+    app: &App,
+    threads: &[Thread],
+    latency_cycles: f64,
+) -> Option<(f64, f64)> {
     // Hint faults give no rate of requests.
     let counted = app.traffic_source != TrafficSource::HintFaults;
     let per_us = app.traffic.as_ref().filter(|_| counted)?.total_per_us();
@@ -31,5 +59,6 @@ pub(super) fn waiting(topology: &Topology, app: &App, latency_cycles: f64) -> Op
     let under_way = per_us * latency_cycles / cycles_per_us / cpus;
     let share = |most: f64| (under_way / most).min(1.0);
     let most = topology.costs().outstanding_misses.map_or(MOST_UNDER_WAY, |most| most.max(1.0));
-    Some((share(most.min(USUALLY_UNDER_WAY)), share(most)))
+    let slowed = progress(threads).map_or(0.0, by_progress).min(share(1.0));
+    Some((share(most.min(USUALLY_UNDER_WAY)).max(slowed), share(most)))
 }

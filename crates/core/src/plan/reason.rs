@@ -7,6 +7,7 @@ use crate::observation::Exemption;
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::auto::Veto;
 use crate::policy::carrefour::CarrefourReason;
+use crate::policy::gather::GatherReason;
 use crate::policy::home::HomeReason;
 use crate::policy::nmass::NMassReason;
 use crate::policy::sam::{Phase, SamReason, Side};
@@ -31,6 +32,8 @@ pub enum Reason {
     Sharing(SharingReason),
     /// Threads on crowded CPUs, pinned to the node of their data.
     Home(HomeReason),
+    /// All threads of a process, brought to one node.
+    Gather(GatherReason),
     /// A trial found the change worse, so it is undone.
     Undo(Undo),
     /// Reason of a policy that is not built in, as text with its numbers.
@@ -170,6 +173,15 @@ impl Reason {
         matches!(self, Self::AsymSched(AsymSchedReason::Placement(_)))
     }
 
+    /// The node to which all threads of the process go, and its memory after them.
+    #[must_use]
+    pub fn gathers_on(&self) -> Option<usize> {
+        match self {
+            Self::Gather(GatherReason::Threads { node, .. }) => Some(*node),
+            _ => None,
+        }
+    }
+
     /// The thread with which this thread changes places, if the proposal is one half of an
     /// exchange. Both move or neither.
     #[must_use]
@@ -213,6 +225,7 @@ impl fmt::Display for Reason {
             Self::AsymSched(reason) => reason.fmt(f),
             Self::Sam(reason) => reason.fmt(f),
             Self::Sharing(reason) => reason.fmt(f),
+            Self::Gather(reason) => reason.fmt(f),
             Self::Home(reason) => reason.fmt(f),
             Self::Undo(undo) => write!(
                 f,

@@ -40,7 +40,7 @@ use super::{Choice, POLICIES, Pace, Policy, Registered};
 use crate::arbiter::Arbiter;
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
-use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
+use crate::plan::{Kind, Mechanism, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::Judged;
@@ -174,7 +174,7 @@ impl Auto {
         for proposal in proposals {
             let pid = proposal.action.pid();
             let is_asked = pid.is_some_and(|pid| self.naming.is_open(pid));
-            let memory_moves = pid.is_some_and(|pid| !self.asymsched.on_the_way(pid).is_empty());
+            let memory_moves = pid.is_some_and(|pid| self.memory_moves(pid));
             if is_asked && goes_alone(&proposal) {
                 self.veto(proposal, Veto::SamplesFirst);
             } else if !memory_moves || proposal.action.kind() == Kind::Sampling {
@@ -224,6 +224,12 @@ impl Auto {
             }
         }
         now
+    }
+
+    /// Whether memory of a process follows its threads.
+    fn memory_moves(&self, pid: Pid) -> bool {
+        let mut members = self.members.iter();
+        !self.asymsched.on_the_way(pid).is_empty() || members.any(|one| one.is_under_way(pid))
     }
 
     /// Whether SAM has had nothing to do for [`CALM`] intervals.
@@ -327,6 +333,7 @@ impl Policy for Auto {
         if let Some(arbiter) = &mut self.arbiter {
             arbiter.judge(judged, now);
         }
+        self.members.iter_mut().for_each(|member| member.judge(judged, now));
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
@@ -345,7 +352,7 @@ impl Policy for Auto {
     }
 
     fn is_under_way(&self, pid: Pid) -> bool {
-        self.asymsched.is_under_way(pid)
+        self.asymsched.is_under_way(pid) || self.memory_moves(pid)
     }
 
     fn begins_anew(&mut self, lane: usize) -> bool {
@@ -399,12 +406,13 @@ impl Policy for Auto {
 
 /// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
-    step.action.kind() == Kind::Affinity && !step.reason.is_indivisible()
+    let moves_all = step.reason.is_indivisible() || step.reason.gathers_on().is_some();
+    step.action.kind() == Kind::Affinity && !moves_all
 }
 
 /// Whether a step moves memory after all threads of a node.
 fn is_part_of_the_way(step: &Proposal) -> bool {
-    step.policy == asymsched::REGISTERED.name && !step.reason.is_indivisible()
+    matches!(step.action.kind(), Kind::Pages(Mechanism::Following) | Kind::Bulk)
 }
 
 #[cfg(test)]

@@ -1,0 +1,291 @@
+//! Brings all threads of a process to one node, and its memory after them, where they fit.
+//!
+//! Threads of a service use each other's data: any of them answers any request. On several nodes, a
+//! part of their accesses is remote wherever the pages lie, and no move of pages or of single
+//! threads wins anything. On one node all accesses are local, and lines go through one cache.
+//! numad(8) places processes in this way by default. Here the cost model decides: it prices the
+//! queue at the one controller and the crowd in the one cache.
+//!
+//! A process fits a node if each of its running threads has a core there that no other process
+//! uses. The guard checks the room for its memory. Sampled pages, and pages between them, follow the
+//! threads for [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If more
+//! threads run on the node than it has CPUs, the process may use all nodes again.
+
+mod pages;
+mod reason;
+mod room;
+
+pub use self::reason::GatherReason;
+
+use self::room::Room;
+
+use super::carrefour::preset::FINAL;
+use super::renamed::Renamed;
+use super::{Policy, Registered};
+use crate::index_set::CpuSet;
+use crate::model::{App, Model, Thread};
+use crate::plan::{Action, Mechanism, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
+use crate::random::Random;
+use crate::topology::Topology;
+use crate::units::{Bytes, Nanos, Pid};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Its line in the table of policies.
+pub(super) const REGISTERED: Registered = Registered {
+    name: "gather",
+    about: "threads that use the same data: all to one node, and their memory after them",
+    presets: &[],
+    make: |preset| preset.is_none().then(|| Box::new(Gather::default()) as Box<dyn Policy>),
+    in_auto: Some(|| Box::new(Gather::default())),
+};
+
+/// Time for which pages follow the threads before the trial is judged (our choice: that of
+/// AsymSched).
+const FOLLOWING: Nanos = Nanos::from_secs(2);
+/// Least age of a process (our choice). A younger process still starts its threads.
+const YOUNG: Nanos = Nanos::from_millis(500);
+/// Least share of its accesses that is remote, for a process to be gathered (our choice). Below it
+/// the cost model finds no gain that a trial could tell from noise.
+const LEAST_REMOTE: f64 = 0.05;
+/// The rate at which pages are sampled while they follow.
+const ACCURATE: Sampling = FINAL.sampling.accurate;
+
+/// State of the policy.
+#[derive(Debug, Clone, Default)]
+pub struct Gather {
+    gathered: BTreeMap<Pid, Gathered>,
+}
+
+/// A process that was brought to a node.
+#[derive(Debug, Clone)]
+struct Gathered {
+    /// Start time of the process. It tells a reused pid.
+    started: Nanos,
+    node: usize,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    /// The move of its threads was proposed.
+    Proposed,
+    /// Its threads have moved. Pages follow from the next decision on.
+    Moved,
+    /// Pages follow until this time. These were sent already.
+    Following { until: Nanos, sent: BTreeSet<u64> },
+    /// It stays there.
+    Settled,
+}
+
+impl Gather {
+    /// Forgets processes that ended, and proposals that were not carried out.
+    fn forget(&mut self, model: &Model) {
+        self.gathered.retain(|pid, gathered| {
+            let is_same = model.app(*pid).is_some_and(|app| app.started == gathered.started);
+            is_same && !matches!(gathered.phase, Phase::Proposed)
+        });
+    }
+
+    fn of_app(&mut self, model: &Model, topology: &Topology, index: usize) -> Vec<Proposal> {
+        let app = &model.apps[index];
+        if let Some(gathered) = self.gathered.get_mut(&app.pid) {
+            let node = gathered.node;
+            let steps = gathered.follow(model, index);
+            if !matches!(gathered.phase, Phase::Settled) {
+                return steps;
+            }
+            return [steps, release(model, topology, app, node)].concat();
+        }
+        let Some((node, reason)) = place(model, topology, app) else { return Vec::new() };
+        let gathered = Gathered { started: app.started, node, phase: Phase::Proposed };
+        self.gathered.insert(app.pid, gathered);
+        let movable = || {
+            let threads = model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());
+            let with_cpus = threads.map(|thread| (thread, usable_on(thread, node, topology)));
+            with_cpus.filter(|(_, cpus)| !cpus.is_empty())
+        };
+        let running = movable().filter(|(thread, _)| thread.is_running());
+        let places = Room::of(model, topology, app, node).places(topology, running);
+        let to_node = |(thread, cpus): (&Thread, CpuSet)| {
+            affinity(app, thread, cpus, places.get(&thread.tid).copied(), reason)
+        };
+        movable().map(to_node).collect()
+    }
+}
+
+impl Gathered {
+    /// Pages that follow the threads now, and the rate at which they are sampled.
+    fn follow(&mut self, model: &Model, index: usize) -> Vec<Proposal> {
+        let app = &model.apps[index];
+        let sampling = |sampling| {
+            let action = Action::SetSampling { pid: Some(app.pid), sampling };
+            Proposal { policy: REGISTERED.name, action, reason: reason(GatherReason::Sampling) }
+        };
+        let (until, mut sent) = match core::mem::replace(&mut self.phase, Phase::Settled) {
+            Phase::Moved => (model.at + FOLLOWING, BTreeSet::new()),
+            Phase::Following { until, sent } => (until, sent),
+            Phase::Proposed | Phase::Settled => return Vec::new(),
+        };
+        let left = until.since(model.at);
+        if left == Nanos(0) {
+            return vec![sampling(Sampling::Off)];
+        }
+        let pages = pages::towards(model, index, self.node, &mut sent);
+        self.phase = Phase::Following { until, sent };
+        let mut steps = vec![sampling(ACCURATE)];
+        if !pages.is_empty() {
+            let action =
+                Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
+            let reason = reason(GatherReason::Follows { node: self.node, left });
+            steps.push(Proposal { policy: REGISTERED.name, action, reason });
+        }
+        steps
+    }
+}
+
+/// The node to which a process is to be brought, with the reason; `None` if it fits none or has
+/// nothing to win.
+fn place(model: &Model, topology: &Topology, app: &App) -> Option<(usize, GatherReason)> {
+    let is_known = app.exempt.is_none() && app.policy_read.is_none();
+    if !is_known || app.run_time(model) < YOUNG {
+        return None;
+    }
+    let running: Vec<&Thread> =
+        model.threads_of(app).iter().filter(|thread| thread.is_running()).collect();
+    let nodes: BTreeSet<usize> = running.iter().map(|t| topology.node_of_cpu(t.cpu)).collect();
+    let remote = remote_share(app, &running)?;
+    if running.len() < 2 || remote < LEAST_REMOTE {
+        return None;
+    }
+    let memory = app.memory.as_ref()?;
+    let all: u64 = memory.iter().map(|bytes| bytes.0).sum();
+    let fits = |node: &usize| {
+        let may = |thread: &&Thread| {
+            thread.exempt.is_none() && !usable_on(thread, *node, topology).is_empty()
+        };
+        topology.has_memory(*node)
+            && app.may_use_node(*node)
+            && running.iter().all(may)
+            && running.len() <= Room::of(model, topology, app, *node).cores()
+    };
+    let here = |node: usize| running.iter().filter(|t| topology.node_of_cpu(t.cpu) == node).count();
+    let best = (0..topology.node_count())
+        .filter(fits)
+        .max_by_key(|&node| (memory[node], here(node), usize::MAX - node))?;
+    let reason = GatherReason::Threads {
+        node: best,
+        threads: running.len(),
+        nodes: nodes.len(),
+        remote_percent: 100.0 * remote,
+        memory: Bytes(all - memory[best].0),
+    };
+    Some((best, reason))
+}
+
+/// Share of a process's accesses that goes to other nodes: by its traffic, or else by the counters
+/// of its threads. `None` if neither is known.
+fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
+    let (remote, all) = match &app.traffic {
+        Some(traffic) => {
+            let rates = &traffic.requests_per_us;
+            let local: f64 = (0..rates.size()).map(|node| rates[(node, node)]).sum();
+            let all: f64 = rates.rows().flatten().sum();
+            (all - local, all)
+        }
+        None => {
+            let counted = threads.iter().filter_map(|thread| {
+                let rates = &thread.rates;
+                Some((thread.cpu_share, rates.remote_dram_per_s?, rates.memory_per_s?))
+            });
+            counted.fold((0.0, 0.0), |(remote, all), (share, of, rate)| {
+                (remote + share * of, all + share * rate)
+            })
+        }
+    };
+    (all > 0.0).then(|| (remote / all).clamp(0.0, 1.0))
+}
+
+/// Lets the threads of a process run on all nodes again, if more threads run on its node than there
+/// are CPUs.
+fn release(model: &Model, topology: &Topology, app: &App, node: usize) -> Vec<Proposal> {
+    let threads = model.threads.iter();
+    let running =
+        threads.filter(|t| t.is_running() && topology.node_of_cpu(t.cpu) == node).count();
+    let cpus = topology.usable(topology.cpus_of_node(node)).len();
+    if running <= cpus {
+        return Vec::new();
+    }
+    let held = model.threads_of(app).iter().filter(|t| t.exempt.is_none() && t.is_narrowed);
+    let reason = GatherReason::Release { node, threads: running, cpus };
+    held.map(|t| affinity(app, t, topology.usable(&t.allowed), None, reason)).collect()
+}
+
+fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
+    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
+}
+
+fn affinity(
+    app: &App,
+    thread: &Thread,
+    cpus: CpuSet,
+    via: Option<usize>,
+    of: GatherReason,
+) -> Proposal {
+    let action = Action::SetAffinity { pid: app.pid, tid: thread.tid, cpus, via };
+    Proposal { policy: REGISTERED.name, action, reason: reason(of) }
+}
+
+fn reason(of: GatherReason) -> Reason {
+    Reason::Gather(of)
+}
+
+impl Policy for Gather {
+    fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
+        self.forget(model);
+        let apps = 0..model.apps.len();
+        apps.flat_map(|index| self.of_app(model, topology, index)).collect()
+    }
+
+    fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
+            let Some(step) = plan.steps.get(outcome.step) else { continue };
+            let Some(gathered) = step.action.pid().and_then(|pid| self.gathered.get_mut(&pid))
+            else {
+                continue;
+            };
+            let is_own = matches!(step.reason, Reason::Gather(GatherReason::Threads { .. }));
+            if is_own && outcome.result == StepResult::Done {
+                gathered.phase = Phase::Moved;
+            }
+        }
+    }
+
+    fn judge(&mut self, judged: &[crate::trial::Judged], _: Nanos) {
+        for one in judged.iter().filter(|one| one.verdict.is_undone()) {
+            self.gathered.remove(&one.pid);
+        }
+    }
+
+    fn rename(&mut self, _: &Topology, renamed: &Renamed) {
+        if let Some(gathered) = self.gathered.get_mut(&renamed.pid) {
+            gathered.node = renamed.image(gathered.node);
+        }
+    }
+
+    /// True until the pages have followed.
+    fn is_under_way(&self, pid: Pid) -> bool {
+        let phase = self.gathered.get(&pid).map(|gathered| &gathered.phase);
+        matches!(phase, Some(Phase::Moved | Phase::Following { .. }))
+    }
+
+    fn full_sampling(&self) -> Option<u64> {
+        ACCURATE.cycles()
+    }
+
+    fn period(&self) -> Nanos {
+        Nanos::from_secs(1)
+    }
+}

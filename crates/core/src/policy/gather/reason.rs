@@ -1,0 +1,63 @@
+//! Why threads and pages are gathered, or released.
+
+use crate::units::{Bytes, Nanos};
+use core::fmt;
+
+/// Reason of a proposal.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(tag = "reason", rename_all = "kebab-case")
+)]
+pub enum GatherReason {
+    /// All threads of a process go to one node.
+    Threads {
+        /// The node.
+        node: usize,
+        /// Running threads.
+        threads: usize,
+        /// Number of nodes on which they run.
+        nodes: usize,
+        /// Accesses to other nodes, percent of all.
+        remote_percent: f64,
+        /// Memory on other nodes.
+        memory: Bytes,
+    },
+    /// Pages follow the threads to this node.
+    Follows {
+        /// The node.
+        node: usize,
+        /// Time for which pages still follow.
+        left: Nanos,
+    },
+    /// Samples name the pages that follow.
+    Sampling,
+    /// The threads may run on all nodes again.
+    Release {
+        /// The node that they were held to.
+        node: usize,
+        /// Running threads there, of all processes.
+        threads: usize,
+        /// Its CPUs.
+        cpus: usize,
+    },
+}
+
+impl fmt::Display for GatherReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Threads { node, threads, nodes, remote_percent, memory } => write!(
+                f,
+                "{threads} running threads on {nodes} nodes fit on node {node}; {remote_percent:.0} % of their accesses are remote; {memory} on other nodes"
+            ),
+            Self::Follows { node, left } => {
+                write!(f, "pages follow their threads to node {node}, for {left} more")
+            }
+            Self::Sampling => write!(f, "to see the pages of threads that were gathered"),
+            Self::Release { node, threads, cpus } => {
+                write!(f, "{threads} threads run on the {cpus} CPUs of node {node}: all CPUs again")
+            }
+        }
+    }
+}
