@@ -10,7 +10,7 @@ use super::group::{Group, node_of};
 use super::lines::{Named, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
-use super::waiting::by_progress;
+use super::waiting::{by_progress, expected};
 use super::{crowd, fit};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
@@ -238,7 +238,7 @@ impl Facts {
         let wait = group.misses * latency;
         let stalled = match sums.stalls_known {
             true => cycles * sums.stalled / sums.cpus,
-            false => (wait / self.charges.outstanding).max(cycles * sums.slowed()),
+            false => expected(wait / self.charges.outstanding, wait, cycles * sums.slowed()),
         };
         let stalled = stalled.min(most).min(wait);
         if stalled > 0.0 {

@@ -25,10 +25,15 @@ const USUALLY_UNDER_WAY: f64 = 10.0;
 /// retire four instructions and more in a cycle, but branches and the near caches slow them down.
 const CYCLES_OF_WORK: f64 = 1.0;
 
-/// Share of its cycles for which a thread with so many instructions per cycle waits, if its misses
-/// can explain it.
+/// Share of its cycles for which a thread with so many instructions per cycle waits, for whatever.
 pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
     (1.0 - CYCLES_OF_WORK * instructions_per_cycle).max(0.0)
+}
+
+/// The expected wait for memory. It lies between the wait with the usual number of misses under way
+/// and the wait for whatever, if the misses, one after the other, take as long.
+pub(super) fn expected(usual: f64, one_by_one: f64, whatever: f64) -> f64 {
+    usual.midpoint(whatever.min(one_by_one).max(usual))
 }
 
 /// Instructions per cycle of some threads, each weighted by its CPU time; `None` if one of them is
@@ -59,6 +64,7 @@ pub(super) fn waiting(
     let under_way = per_us * latency_cycles / cycles_per_us / cpus;
     let share = |most: f64| (under_way / most).min(1.0);
     let most = topology.costs().outstanding_misses.map_or(MOST_UNDER_WAY, |most| most.max(1.0));
-    let slowed = progress(threads).map_or(0.0, by_progress).min(share(1.0));
-    Some((share(most.min(USUALLY_UNDER_WAY)).max(slowed), share(most)))
+    let slowed = progress(threads).map_or(0.0, by_progress);
+    let usual = share(most.min(USUALLY_UNDER_WAY));
+    Some((expected(usual, share(1.0), slowed), share(most)))
 }

@@ -50,6 +50,9 @@ const YOUNG: Nanos = Nanos::from_millis(500);
 /// Least share of its accesses that is remote, for a process to be gathered (our choice). Below it
 /// the cost model finds no gain that a trial could tell from noise.
 const LEAST_REMOTE: f64 = 0.05;
+/// Least share of a process's CPU time that its running threads use (our choice). Threads that
+/// sleep most of the time have little to win, and may wait for another process on another node.
+const MOST_OF_IT: f64 = 0.9;
 /// The rate at which pages are sampled while they follow.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
 
@@ -137,8 +140,7 @@ impl Gathered {
         self.phase = Phase::Following { until, sent };
         let mut steps = vec![sampling(ACCURATE)];
         if !pages.is_empty() {
-            let action =
-                Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
+            let action = Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
             let reason = reason(GatherReason::Follows { node: self.node, left });
             steps.push(Proposal { policy: REGISTERED.name, action, reason });
         }
@@ -157,7 +159,9 @@ fn place(model: &Model, topology: &Topology, app: &App) -> Option<(usize, Gather
         model.threads_of(app).iter().filter(|thread| thread.is_running()).collect();
     let nodes: BTreeSet<usize> = running.iter().map(|t| topology.node_of_cpu(t.cpu)).collect();
     let remote = remote_share(app, &running)?;
-    if running.len() < 2 || remote < LEAST_REMOTE {
+    let run_time: f64 = running.iter().map(|thread| thread.cpu_share).sum();
+    let is_theirs = 100.0 * run_time >= MOST_OF_IT * app.cpu_percent;
+    if running.len() < 2 || !is_theirs || remote < LEAST_REMOTE {
         return None;
     }
     let memory = app.memory.as_ref()?;
@@ -212,8 +216,7 @@ fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
 /// are CPUs.
 fn release(model: &Model, topology: &Topology, app: &App, node: usize) -> Vec<Proposal> {
     let threads = model.threads.iter();
-    let running =
-        threads.filter(|t| t.is_running() && topology.node_of_cpu(t.cpu) == node).count();
+    let running = threads.filter(|t| t.is_running() && topology.node_of_cpu(t.cpu) == node).count();
     let cpus = topology.usable(topology.cpus_of_node(node)).len();
     if running <= cpus {
         return Vec::new();

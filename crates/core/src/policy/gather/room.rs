@@ -29,7 +29,8 @@ impl Room {
         }
         let mut room = Self { caches };
         let threads = model.threads.iter().enumerate();
-        let others = threads.filter(|(place, one)| !app.threads.contains(place) && one.is_running());
+        let others =
+            threads.filter(|(place, one)| !app.threads.contains(place) && one.is_running());
         for (_, other) in others.filter(|(_, one)| topology.node_of_cpu(one.cpu) == node) {
             room.take(topology.domain_of_cpu(other.cpu), Some(other.cpu));
         }
