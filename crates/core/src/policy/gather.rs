@@ -151,8 +151,9 @@ impl Gathered {
 /// The node to which a process is to be brought, with the reason; `None` if it fits none or has
 /// nothing to win.
 fn place(model: &Model, topology: &Topology, app: &App) -> Option<(usize, GatherReason)> {
-    let is_known = app.exempt.is_none() && app.policy_read.is_none();
-    if !is_known || app.run_time(model) < YOUNG {
+    let has_copies = app.replicas.as_ref().is_some_and(|copies| !copies.is_empty());
+    let may_move = app.exempt.is_none() && app.policy_read.is_none() && !has_copies;
+    if !may_move || app.run_time(model) < YOUNG {
         return None;
     }
     let running: Vec<&Thread> =

@@ -3,6 +3,7 @@
 
 mod scene;
 
+mod gather;
 mod nodes;
 mod order;
 mod pairs;

@@ -39,7 +39,7 @@ fn pair(at: u64, topology: &Topology, cpus: [usize; 2], traffic: &str) -> Model 
 
 #[test]
 fn while_nodes_change_and_memory_follows_nobody_else_moves_the_process() {
-    let mut world = World::new(machine(4), Host::Obeys);
+    let mut world = World::without("gather", machine(4), Host::Obeys);
     let mut text = String::new();
     for at in 1000..1007 {
         // Its threads take the other pair in the first step; its memory is still on nodes 0 and 1.
@@ -72,7 +72,7 @@ fn quarter(mut model: Model, number: u64) -> Model {
 
 #[test]
 fn threads_do_not_go_back_to_memory_that_follows_them() {
-    let mut world = World::new(machine(4), Host::Obeys);
+    let mut world = World::without("gather", machine(4), Host::Obeys);
     let mut text = String::new();
     for number in 1..=8 {
         let mut model = match number {
@@ -117,7 +117,7 @@ fn what_was_learnt_of_a_node_holds_for_the_one_that_is_taken() {
         model
     };
     let fifth = |tell: bool| {
-        let mut world = World::new(machine(4), Host::Refuses);
+        let mut world = World::without("gather", machine(4), Host::Refuses);
         for at in 1..=4 {
             let model = scene(0, 9e6, at, &world.topology);
             world.step(&model);
@@ -157,7 +157,7 @@ fn placement(from: usize, to: usize) -> Reason {
 #[test]
 fn memory_on_its_way_is_not_free_for_copies() {
     let run = |pairs: [[usize; 2]; 2]| {
-        let mut world = World::new(machine(4), Host::Obeys);
+        let mut world = World::without("gather", machine(4), Host::Obeys);
         let first = pair(1000, &world.topology, pairs[0], "0>1:80 1>0:80");
         world.step(&first);
         let text = {
@@ -182,7 +182,7 @@ fn memory_on_its_way_is_not_free_for_copies() {
 
 #[test]
 fn n_mass_does_not_bring_a_process_back_while_its_memory_follows() {
-    let mut world = World::new(machine(4), Host::Obeys);
+    let mut world = World::without("gather", machine(4), Host::Obeys);
     let mut text = String::new();
     for at in 1000..1003 {
         let mut model = match at {
@@ -206,7 +206,7 @@ fn n_mass_does_not_bring_a_process_back_while_its_memory_follows() {
 
 #[test]
 fn copies_are_taken_back_before_all_memory_goes() {
-    let mut world = World::new(machine(4), Host::Obeys);
+    let mut world = World::without("gather", machine(4), Host::Obeys);
     let mut text = String::new();
     for at in 1000..1004 {
         let mut model = match at {
@@ -227,7 +227,7 @@ fn copies_are_taken_back_before_all_memory_goes() {
 
 #[test]
 fn while_memory_follows_nobody_waits_for_a_quiet_carrefour() {
-    let mut world = World::new(machine(4), Host::Obeys);
+    let mut world = World::without("gather", machine(4), Host::Obeys);
     let (mut periods, mut under_way) = (Vec::new(), Vec::new());
     // In the tenth second its threads take another pair; nothing else is ever to be done.
     for at in 1000..1016 {

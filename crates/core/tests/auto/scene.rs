@@ -2,6 +2,7 @@
 
 use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
 use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refusal, Refused, StepResult};
+use rondpoint_core::policy::POLICIES;
 use rondpoint_core::policy::auto::Auto;
 use rondpoint_core::policy::views::{Interval, View, Views};
 use rondpoint_core::topology::synthetic;
@@ -80,7 +81,18 @@ fn joined(before: &Model, now: &Model) -> Model {
 
 impl World {
     pub(crate) fn new(topology: Topology, host: Host) -> Self {
-        let (auto, random) = (Auto::new(), Random::new(1));
+        Self::of(Auto::new(), topology, host)
+    }
+
+    /// A world without one of the members of `auto`, for scenes of the others.
+    pub(crate) fn without(member: &str, topology: Topology, host: Host) -> Self {
+        let others = POLICIES.iter().filter(|policy| policy.name != member);
+        let members = others.filter_map(|policy| policy.in_auto).map(|make| make()).collect();
+        Self::of(Auto::with_members(members), topology, host)
+    }
+
+    fn of(auto: Auto, topology: Topology, host: Host) -> Self {
+        let random = Random::new(1);
         let lanes = (0..auto.lanes()).map(|_| Lane::default()).collect();
         Self { topology, auto, random, host, plans: 0, lanes, rates: Vec::new() }
     }

@@ -1,0 +1,115 @@
+//! Threads that use the same data go to one node, and their memory after them.
+
+use crate::scene::{Host, World, pages, process, second};
+use rondpoint_core::topology::synthetic;
+use rondpoint_core::{Action, CpuSet, Matrix, Model, Proposal, Tid, Topology};
+
+/// A machine with local accesses of 90 ns, and remote ones of 250 ns.
+fn far_nodes(line: &str) -> Topology {
+    let mut description = synthetic::describe(line).expect("a machine");
+    let latency = |from, to| if from == to { 90.0 } else { 250.0 };
+    description.costs.latency_ns = Some(Matrix::from_fn(2, latency));
+    Topology::new(description).expect("a machine")
+}
+
+/// Masks of threads, and targets of pages, by the steps of `gather`.
+fn goes(steps: &[Proposal], topology: &Topology) -> (Vec<CpuSet>, Vec<u16>) {
+    let (mut masks, mut targets) = (Vec::new(), Vec::new());
+    for step in steps.iter().filter(|step| step.policy == "gather") {
+        match &step.action {
+            Action::SetAffinity { cpus, via, .. } => {
+                assert!(via.is_none_or(|cpu| cpus.contains(cpu)), "{}", step.action);
+                assert!(cpus.is_subset(&topology.all_cpus()));
+                masks.push(cpus.clone());
+            }
+            Action::MovePages { pages, .. } => targets.extend(pages.iter().map(|page| page.to)),
+            _ => {}
+        }
+    }
+    (masks, targets)
+}
+
+/// A second of a service whose threads wait for memory half of their time. They run on these CPUs
+/// and use all of its memory, 60 % of it on node 0.
+fn service(at: u64, topology: &Topology, cpus: &[usize], traffic: &str) -> Model {
+    let mut model = second(at, topology);
+    let threads = process(&mut model, topology, 1, cpus, &[0.06, 0.04], traffic);
+    for (number, thread) in threads.iter_mut().enumerate() {
+        (thread.tid, thread.rates.stall_share) = (Tid(100 + number as u32), Some(0.5));
+        thread.rates.instructions_per_s = Some(1e9);
+    }
+    (model.apps[0].latency_cycles, model.apps[0].latency_accesses) = (Some(374.0), 1e5);
+    pages(&mut model, 0, 6, 0, &[0, 1]);
+    pages(&mut model, 0, 4, 1, &[0, 1]);
+    model
+}
+
+const SPREAD: &str = "0>0:1.2 0>1:0.8 1>0:1.2 1>1:0.8";
+const TOGETHER: &str = "0>0:2.4 0>1:1.6";
+
+#[test]
+fn threads_go_to_the_node_with_most_of_the_memory_and_the_rest_follows() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    let (steps, _) = world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
+    let (masks, _) = goes(&steps, &topology);
+    assert_eq!(masks, vec![topology.cpus_of_node(0).clone(); 4], "{steps:?}");
+    assert!(world.is_under_way(1), "its trial waits for its memory");
+    let (steps, _) = world.decide(&service(11, &topology, &[0, 1, 2, 3], TOGETHER));
+    let (masks, targets) = goes(&steps, &topology);
+    assert_eq!((masks, targets), (vec![], vec![0; 4]), "the pages on node 1: {steps:?}");
+    let others = |one: &&Proposal| one.policy != "gather" && one.action.tid().is_some();
+    assert_eq!(steps.iter().find(others), None, "nobody moves its threads meanwhile");
+    for at in 12..15 {
+        world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
+    }
+    assert!(!world.is_under_way(1), "then it is judged");
+}
+
+#[test]
+fn a_process_stays_where_no_node_has_a_core_for_each_of_its_threads() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let gathered = |others: &[usize]| {
+        let mut world = World::new(topology.clone(), Host::Obeys);
+        let mut model = service(10, &topology, &[0, 1, 4, 5], SPREAD);
+        process(&mut model, &topology, 2, others, &[0.1, 0.1], "");
+        let (steps, vetoed) = world.decide(&model);
+        let proposed = steps.iter().chain(vetoed.iter().map(|one| &one.proposal));
+        proposed.filter(|one| one.policy == "gather").count()
+    };
+    assert_eq!(gathered(&[2, 6]), 0, "a core of each node is another's");
+    assert!(gathered(&[6]) > 0, "node 0 has room");
+}
+
+#[test]
+fn a_process_that_needs_the_bandwidth_of_both_nodes_stays() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:2");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    // 40 lines a µs of the 62 that both controllers give; one gives 31.
+    let traffic = "0>0:10 0>1:10 1>0:10 1>1:10";
+    let (steps, vetoed) = world.decide(&service(10, &topology, &[0, 1, 4, 5], traffic));
+    assert_eq!(goes(&steps, &topology).0, vec![], "{steps:?}");
+    assert!(vetoed.iter().any(|one| one.proposal.policy == "gather"), "it was priced");
+}
+
+#[test]
+fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
+    for at in 11..15 {
+        world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
+    }
+    let crowd = |at: u64| {
+        let mut model = service(at, &topology, &[0, 1, 2, 3, 0, 1, 2, 3], TOGETHER);
+        for thread in &mut model.threads {
+            (thread.cpu_share, thread.queued_share, thread.is_narrowed) = (0.5, Some(0.5), true);
+        }
+        model
+    };
+    let freed = (15..20).flat_map(|at| {
+        let (steps, _) = world.decide(&crowd(at));
+        goes(&steps, &topology).0
+    });
+    assert!(freed.into_iter().any(|mask| mask == topology.all_cpus()));
+}
