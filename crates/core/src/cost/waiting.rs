@@ -7,7 +7,7 @@
 //! longer time.
 //!
 //! How many a program has under way is not counted either, and it differs by a factor of ten. Its
-//! instructions per cycle tell more: a thread that needs five cycles for an instruction, and has
+//! instructions per cycle tell more. A thread that needs five cycles for an instruction, and has
 //! misses for as many, waits for most of them.
 
 use super::CLOCK_HZ;
@@ -30,8 +30,9 @@ pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
     (1.0 - CYCLES_OF_WORK * instructions_per_cycle).max(0.0)
 }
 
-/// The expected wait for memory. It lies between the wait with the usual number of misses under way
-/// and the wait for whatever, if the misses, one after the other, take as long.
+/// The expected wait for memory. Its lower bound is the wait with the usual number of misses under
+/// way. Its upper bound is the wait for whatever, or the misses one after the other if that is
+/// less.
 pub(super) fn expected(usual: f64, one_by_one: f64, whatever: f64) -> f64 {
     usual.midpoint(whatever.min(one_by_one).max(usual))
 }
@@ -67,4 +68,29 @@ pub(super) fn waiting(
     let slowed = progress(threads).map_or(0.0, by_progress);
     let usual = share(most.min(USUALLY_UNDER_WAY));
     Some((expected(usual, share(1.0), slowed), share(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A thread that makes less progress with the same misses waits for at least as long. It
+        /// never waits longer than its misses take one by one.
+        #[test]
+        fn less_progress_is_more_wait(usual in 0.0..0.5f64, more in 1.0..10.0f64, ipc in 0.0..4.0f64) {
+            let one_by_one = (usual * more).min(1.0);
+            let waits = |ipc| expected(usual, one_by_one, by_progress(ipc));
+            prop_assert!(waits(ipc) >= waits(ipc + 0.1));
+            prop_assert!((usual..=one_by_one.max(usual)).contains(&waits(ipc)));
+        }
+    }
+
+    #[test]
+    fn a_thread_of_full_speed_waits_as_usual_and_a_slow_one_longer() {
+        assert_eq!(expected(0.1, 1.0, by_progress(2.0)), 0.1);
+        assert!(expected(0.1, 1.0, by_progress(0.2)) > 0.3);
+        assert_eq!(expected(0.1, 0.1, by_progress(0.2)), 0.1, "its misses do not explain it");
+    }
 }

@@ -7,9 +7,9 @@
 //! queue at the one controller and the crowd in the one cache.
 //!
 //! A process fits a node if each of its running threads has a core there that no other process
-//! uses. The guard checks the room for its memory. Sampled pages, and pages between them, follow the
-//! threads for [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If more
-//! threads run on the node than it has CPUs, the process may use all nodes again.
+//! uses. The guard checks the room for its memory. Sampled pages, and pages between them, follow
+//! the threads for [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If
+//! more threads run on the node than it has CPUs, the process may use all nodes again.
 
 mod pages;
 mod reason;
