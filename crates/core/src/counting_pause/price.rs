@@ -1,13 +1,11 @@
 //! Whether counting slows a program much. The cost arises at each switch of a thread on or off a
 //! CPU, and at the birth of each task.
 //!
-//! Measured (*emulated*, in a slow motion of 10):
-//! - Two threads that meet at 750 barriers a second lose 7 % of their speed by counters, and 12 %
-//!   by counters and samples (docs/results/watch-barriers.md).
+//! Measured (*emulated*, with programs in a slow motion of 10):
+//! - Two threads that meet at 700 barriers a second lose at most 3 % by counters and samples. Their
+//!   own speed differs by 10 % (docs/results/watch-barriers.md).
 //! - Eight threads that start one child after the other, 113 a second, lose 9 to 11 % while their
 //!   tasks are counted (docs/results/watch-children.md).
-//!
-//! On metal, without slow motion, a tenth of these costs is expected (inferred).
 
 use super::IDLE_CPUS;
 use crate::observation::{Observation, ProcessObservation, ThreadObservation};
