@@ -22,9 +22,10 @@ const OBSERVE: &str = "observe";
 pub(super) struct Management {
     /// Policies in order of priority
     ///
-    /// carrefour moves pages. sam, nmass, home and sharing move threads. asymsched moves whole
-    /// processes. auto prices the proposals of all of them. observe does nothing. NAME:PRESET
-    /// chooses a preset; without one, a published policy works as published. [default: auto]
+    /// carrefour moves pages. sam, nmass, home and sharing move threads. asymsched and gather move
+    /// whole processes. auto prices the proposals of all of them. observe does nothing.
+    /// NAME:PRESET chooses a preset; without one, a published policy works as published. [default:
+    /// auto]
     #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 
