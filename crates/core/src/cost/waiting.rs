@@ -24,10 +24,17 @@ const USUALLY_UNDER_WAY: f64 = 10.0;
 /// Cycles per instruction of a thread that does not wait for memory (our choice). Cores since 2010
 /// retire four instructions and more in a cycle, but branches and the near caches slow them down.
 const CYCLES_OF_WORK: f64 = 1.0;
+/// The same, at most (our choice): a chain of loads from the second-level cache takes twelve, but
+/// hardly any program does only that.
+const MOST_CYCLES_OF_WORK: f64 = 2.5;
 
 /// Share of its cycles for which a thread with so many instructions per cycle waits, for whatever.
 pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
-    (1.0 - CYCLES_OF_WORK * instructions_per_cycle).max(0.0)
+    beside_work(CYCLES_OF_WORK, instructions_per_cycle)
+}
+
+fn beside_work(cycles: f64, instructions_per_cycle: f64) -> f64 {
+    (1.0 - cycles * instructions_per_cycle).max(0.0)
 }
 
 /// The expected wait for memory. Its lower bound is the wait with the usual number of misses under
@@ -65,9 +72,12 @@ pub(super) fn waiting(
     let under_way = per_us * latency_cycles / cycles_per_us / cpus;
     let share = |most: f64| (under_way / most).min(1.0);
     let most = topology.costs().outstanding_misses.map_or(MOST_UNDER_WAY, |most| most.max(1.0));
-    let slowed = progress(threads).map_or(0.0, by_progress);
+    let (slowed, surely) = progress(threads).map_or((0.0, 0.0), |progress| {
+        (by_progress(progress), beside_work(MOST_CYCLES_OF_WORK, progress))
+    });
     let usual = share(most.min(USUALLY_UNDER_WAY));
-    Some((expected(usual, share(1.0), slowed), share(most)))
+    let likely = expected(usual, share(1.0), slowed);
+    Some((likely, share(most).max(surely.min(share(1.0)).min(likely))))
 }
 
 #[cfg(test)]
