@@ -82,8 +82,13 @@ pub(crate) struct Rounds {
 impl Rounds {
     /// One more ends now.
     pub(crate) fn end(&mut self, clock: &Clock, is_right: bool) {
-        self.is_wrong |= !is_right;
+        self.check(is_right);
         self.ends.push(clock.elapsed());
+    }
+
+    /// Takes in whether a part of a round was right.
+    pub(crate) fn check(&mut self, is_right: bool) {
+        self.is_wrong |= !is_right;
     }
 }
 

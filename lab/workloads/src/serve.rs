@@ -133,7 +133,7 @@ fn ask_until_closed(
             rounds.end(clock, is_right);
         }
     }
-    rounds.end(clock, is_right);
+    rounds.check(is_right);
     Ok(rounds)
 }
 
