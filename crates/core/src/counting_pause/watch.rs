@@ -128,9 +128,16 @@ impl Usual {
 pub struct Watch {
     cpus: BTreeMap<Pid, Range>,
     requests_per_s: Option<Range>,
-    last: Option<Glance>,
+    last: Option<Last>,
     /// CPU time of each process when it was read last.
     read: BTreeMap<Pid, Read>,
+}
+
+/// The machine at the last glance.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Last {
+    at: Nanos,
+    requests: Option<Counter>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -143,7 +150,7 @@ impl Watch {
     /// Sets the first reading, which the last observation contained. The next glance is compared
     /// with it.
     pub fn begin(&mut self, glance: Glance) {
-        self.take_in(glance);
+        self.take_in(&glance);
     }
 
     /// Processes that every glance has to read. The others are idle. A glance may leave them out
@@ -154,10 +161,10 @@ impl Watch {
         self.cpus.iter().filter(is_busy).map(|(pid, _)| *pid).collect()
     }
 
-    fn take_in(&mut self, glance: Glance) {
+    fn take_in(&mut self, glance: &Glance) {
         let read = |(pid, time): (&Pid, &Nanos)| (*pid, Read { at: glance.at, cpu_time: *time });
         self.read.extend(glance.cpu_time.iter().map(read));
-        self.last = Some(glance);
+        self.last = Some(Last { at: glance.at, requests: glance.requests });
     }
 
     /// Whether a glance has to read requests. Without a running process, requests are those of
@@ -170,8 +177,8 @@ impl Watch {
     /// Whether a glance shows a change. Without [`Watch::begin`], the first glance only begins the
     /// comparison.
     pub fn is_disturbed_by(&mut self, glance: Glance) -> bool {
-        let Some(last) = &self.last else {
-            self.take_in(glance);
+        let Some(last) = self.last else {
+            self.take_in(&glance);
             return false;
         };
         let elapsed = glance.at.since(last.at);
@@ -181,7 +188,7 @@ impl Watch {
         }
         let is_other =
             self.is_other_use(&glance, elapsed) || self.is_other_traffic(last, &glance, elapsed);
-        self.take_in(glance);
+        self.take_in(&glance);
         is_other
     }
 
@@ -198,7 +205,7 @@ impl Watch {
         })
     }
 
-    fn is_other_traffic(&self, last: &Glance, glance: &Glance, elapsed: Nanos) -> bool {
+    fn is_other_traffic(&self, last: Last, glance: &Glance, elapsed: Nanos) -> bool {
         let counted = || Some(glance.requests?.since(last.requests?)?.events / elapsed.seconds());
         self.requests_per_s
             .zip(counted())
