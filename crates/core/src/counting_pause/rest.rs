@@ -3,6 +3,9 @@
 //! One reading of the machine's idle time shows whether any other process may have begun to run.
 //! So the clocks of thousands of idle processes are read only then. Where no CPU is idle, and where
 //! the kernel does not count idle time, any process may have begun.
+//!
+//! The sum does not show a swap: one process begins while another one stops. Where the others use
+//! as much as a start, their clocks are read at a bounded cost.
 
 use super::SHORTEST_SHARE;
 use super::watch::{BURSTS, USUAL};
@@ -23,6 +26,8 @@ pub struct Rest {
     usual: Vec<(Nanos, f64)>,
     /// Whether a process may have begun to run since all were read.
     may_hide: bool,
+    /// Whether the others use enough CPUs for a start that the end of another process hides.
+    may_swap: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +42,7 @@ impl Rest {
     /// `idle`: time for which the machine's CPUs were idle, added up, since boot.
     pub fn may_hide_a_start(&mut self, glance: &Glance, idle: Option<Nanos>, cpus: usize) -> bool {
         let Some(idle) = idle.filter(|idle| *idle > Nanos(0)) else {
-            self.last = None;
+            (self.last, self.may_swap) = (None, false);
             return true;
         };
         let now = Reading { at: glance.at, idle, cpu_time: glance.cpu_time.clone() };
@@ -56,7 +61,15 @@ impl Rest {
         let has_risen = most.is_none_or(|most| rest > most + RISE);
         self.usual.push((glance.at, rest));
         self.may_hide |= has_risen || idle < RISE;
+        self.may_swap = rest > RISE;
         self.may_hide
+    }
+
+    /// Whether a process may have begun to run while another one that was not read either stopped,
+    /// by the last reading that [`Rest::may_hide_a_start`] took in.
+    #[must_use]
+    pub fn may_hide_a_swap(&self) -> bool {
+        self.may_swap
     }
 
     /// Notes that all processes are read.
@@ -113,6 +126,25 @@ mod tests {
     fn what_the_glance_reads_and_what_others_did_a_moment_ago_hide_nothing() {
         let both = [(0.0, 2.0), (0.0, 2.0), (5.0, 2.0), (5.0, 0.5), (0.0, 2.0), (0.0, 2.1)];
         assert_eq!(hiding(&both)[2..], [false; 4]);
+    }
+
+    /// Two processes that no glance reads use one CPU between them.
+    #[test]
+    fn a_start_while_another_process_stops_is_no_rise_and_may_be_hidden() {
+        let swaps = |others: f64| {
+            let mut rest = Rest::default();
+            let mut look = |tenths: u64| {
+                let at = Nanos::from_millis(100 * tenths);
+                let idle = Nanos((1e8 * (8.0 - others) * tenths as f64) as u64);
+                let glance = Glance { at, ..Glance::default() };
+                let hides = rest.may_hide_a_start(&glance, Some(idle), 8);
+                rest.all_read();
+                (hides, rest.may_hide_a_swap())
+            };
+            [1, 2, 3].map(&mut look)[2]
+        };
+        assert_eq!(swaps(1.0), (false, true));
+        assert_eq!(swaps(0.1), (false, false), "less than any start that is told");
     }
 
     #[test]
