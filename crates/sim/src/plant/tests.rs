@@ -362,7 +362,7 @@ fn a_client_and_its_server_take_turns() {
 }
 
 #[test]
-fn a_service_whose_threads_share_one_cpu_is_slower() {
+fn a_service_that_is_confined_to_one_node_is_slower() {
     let time = |crowd: bool| {
         let mut world = world("carrefour-a", "service", FirstPlace::Touch);
         let nodes: NodeSet = [0].into_iter().collect();
