@@ -348,6 +348,9 @@ impl Observer {
         let of_program = self.sensors.sampler.is_some() && !self.sensors.all_tasks;
         let born = of_program.then_some(news.births);
         self.sensors.inherited.add(Nanos(since_boot_ns()), born.unwrap_or(0));
+        // Glances compare requests and CPU clocks over the same time, so both are read at once.
+        let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
+        let controller_lines = self.sensors.uncore.controller_lines()?;
         let mut processes = self.sensors.tasks.observe(topology, births)?;
         if !self.sensors.managing {
             let is_told = self.sensors.sampler.is_some();
@@ -356,8 +359,6 @@ impl Observer {
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
         }
-        let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
-        let controller_lines = self.sensors.uncore.controller_lines()?;
         let glance = match self.sensors.managing {
             true => self.glance_of_look(machine_traffic.as_ref(), controller_lines.as_deref()),
             false => Glance::default(),

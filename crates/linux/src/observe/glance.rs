@@ -13,13 +13,14 @@ use crate::parse::uptime;
 use crate::syscall::time::{cpu_time_ns, since_boot_ns};
 
 impl Observer {
-    /// A glance with the CPU times of the last look, and requests as just read.
+    /// A glance with the CPU times of the last look, and requests that were read just before them.
     pub(super) fn glance_of_look(
         &self,
         traffic: Option<&Matrix<Counter>>,
         lines: Option<&[Counter]>,
     ) -> Glance {
-        glance_with(self.sensors.tasks.cpu_times_of_look(), traffic, lines)
+        let (at, cpu_time) = self.sensors.tasks.cpu_times_of_look();
+        Glance { at, cpu_time, requests: all_requests(traffic, lines) }
     }
 
     /// Adds the CPU clocks of all other processes of the last look to a glance.
@@ -44,8 +45,8 @@ impl Observer {
         let Sensors { uncore, .. } = &self.sensors;
         let traffic = requests.then(|| uncore.traffic(&self.machine.topology)).transpose()?;
         let lines = requests.then(|| uncore.controller_lines()).transpose()?;
-        let cpu_time = cpu_times(of);
-        Ok(glance_with(cpu_time, traffic.flatten().as_ref(), lines.flatten().as_deref()))
+        let requests = all_requests(traffic.flatten().as_ref(), lines.flatten().as_deref());
+        Ok(Glance { at: Nanos(since_boot_ns()), cpu_time: cpu_times(of), requests })
     }
 }
 
@@ -54,21 +55,13 @@ fn cpu_times(of: &[Pid]) -> BTreeMap<Pid, Nanos> {
     of.iter().filter_map(|pid| Some((*pid, Nanos(cpu_time_ns(pid.0)?)))).collect()
 }
 
-/// A glance with CPU times and the machine's requests as just read: by pair of nodes, else by node.
-fn glance_with(
-    cpu_time: BTreeMap<Pid, Nanos>,
-    traffic: Option<&Matrix<Counter>>,
-    lines: Option<&[Counter]>,
-) -> Glance {
+/// The machine's requests as just read: by pair of nodes, else by node.
+fn all_requests(traffic: Option<&Matrix<Counter>>, lines: Option<&[Counter]>) -> Option<Counter> {
     let sum = |counters: &mut dyn Iterator<Item = &Counter>| {
         counters.copied().fold(Counter::default(), counters::added)
     };
     let requests = traffic.map(|traffic| sum(&mut traffic.rows().flatten()));
-    Glance {
-        at: Nanos(since_boot_ns()),
-        cpu_time,
-        requests: requests.or_else(|| lines.map(|lines| sum(&mut lines.iter()))),
-    }
+    requests.or_else(|| lines.map(|lines| sum(&mut lines.iter())))
 }
 
 #[cfg(test)]

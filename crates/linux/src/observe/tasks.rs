@@ -60,6 +60,8 @@ pub struct Tasks {
     root: Root,
     family: Family,
     processes: BTreeMap<Pid, Process>,
+    /// When the last look read the CPU clocks.
+    clocks_at: Nanos,
     /// Events to count for each thread.
     plan: Option<ThreadPlan>,
     counted_threads: usize,
@@ -144,6 +146,7 @@ impl Tasks {
             root,
             family,
             processes: BTreeMap::new(),
+            clocks_at: Nanos(0),
             plan,
             counted_threads: 0,
             overflowed: false,

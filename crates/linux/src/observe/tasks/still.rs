@@ -17,7 +17,7 @@ use super::{MAX_KEPT_THREADS, Tasks, read};
 use crate::LinuxError;
 use crate::parse::schedstat;
 use crate::root::Root;
-use crate::syscall::time::cpu_time_ns;
+use crate::syscall::time::{cpu_time_ns, since_boot_ns};
 
 /// CPU time of a process for each of its threads, for which its files need not be read again (our
 /// choice). Reading takes some 15 µs a thread, so it costs up to 1.5 % of what the process uses.
@@ -38,6 +38,7 @@ impl Tasks {
     pub(super) fn find_still(&mut self, may_run: bool) -> Result<BTreeSet<Pid>, LinuxError> {
         let now = Instant::now();
         let mut still = BTreeSet::new();
+        self.clocks_at = Nanos(since_boot_ns());
         for (pid, process) in &mut self.processes {
             process.clock = clock(&self.root, *pid)?;
             let Some((clock, read)) = process.clock.zip(process.read.as_ref()) else { continue };
@@ -59,11 +60,12 @@ impl Tasks {
         self.processes.keys().copied()
     }
 
-    /// CPU time of each process of the last look: of all its threads, ended ones included.
+    /// CPU time of each process of the last look, and when these were read: of all its threads,
+    /// ended ones included. A process that is new to the look was read a little later.
     #[must_use]
-    pub fn cpu_times_of_look(&self) -> BTreeMap<Pid, Nanos> {
+    pub fn cpu_times_of_look(&self) -> (Nanos, BTreeMap<Pid, Nanos>) {
         let of = |(pid, process): (&Pid, &super::Process)| Some((*pid, process.clock?));
-        self.processes.iter().filter_map(of).collect()
+        (self.clocks_at, self.processes.iter().filter_map(of).collect())
     }
 
     /// CPU time of a process at the last look; `None` if it was not observed.

@@ -5,6 +5,7 @@ use std::fs;
 use rondpoint_core::topology::synthetic;
 
 use super::*;
+use crate::syscall::time::since_boot_ns;
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -200,21 +201,40 @@ fn of_a_process_that_did_not_run_no_file_is_read() {
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0), (11, 1)], "");
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-    let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
-    assert_eq!(look(), "10[10@0 11@1]");
+    let look = |tasks: &mut Tasks| shown(&tasks.observe(&machine, Births::default()).unwrap());
+    assert_eq!(look(&mut tasks), "10[10@0 11@1]");
+    // Mappings are read by the time, which has tests of its own.
+    tasks.processes.values_mut().for_each(|process| process.maps.schedule.hold());
     let own = fixture.root().in_proc("10");
     let files = ["stat", "numa_maps", "status", "task/10/stat", "task/10/children", "task/11/stat"];
     for file in files {
         fs::write(own.join(file), "no reader accepts this\n").unwrap();
     }
     for _ in 0..100 {
-        assert_eq!(look(), "10[10@0 11@1]");
+        assert_eq!(look(&mut tasks), "10[10@0 11@1]");
     }
     // It runs again: one thread, on another CPU, which has started a third one.
     fixture.process(10, &[(10, 2), (11, 1)], "");
     fixture.process(10, &[(12, 3)], "");
     fs::write(own.join("task/10/schedstat"), "5001 1 2\n").unwrap();
-    assert_eq!(look(), "10[10@2 11@1 12@3]");
+    assert_eq!(look(&mut tasks), "10[10@2 11@1 12@3]");
+}
+
+#[test]
+fn the_cpu_clocks_of_a_look_are_dated_before_its_files_are_read() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    for _ in 0..2 {
+        let (begin, begin_ns) = (Instant::now(), since_boot_ns());
+        tasks.look_again_at_all();
+        tasks.observe(&machine, Births::default()).unwrap();
+        let (at, times) = tasks.cpu_times_of_look();
+        assert_eq!(times, [(Pid(10), Nanos(5000))].into());
+        let read = tasks.processes[&Pid(10)].read.as_ref().unwrap().at - begin;
+        assert!(u128::from(at.0 - begin_ns) <= read.as_nanos());
+    }
 }
 
 #[test]
