@@ -12,8 +12,8 @@ use rondpoint_core::limits::QUICK_GLANCE;
 use rondpoint_linux::observe::Observer;
 use rondpoint_linux::syscall::time::own_cpu_time_ns;
 
-/// Glances of each of the three kinds take this part of one CPU at most. Our choice: a tenth of what
-/// a manager may use where nothing is done.
+/// Glances of each of the three kinds take this part of one CPU at most. Our choice: a tenth of
+/// what a manager may use where nothing is done.
 const AT_MOST: u32 = 2_000;
 
 /// See the module.
