@@ -97,6 +97,17 @@ fn ours_leaves_alone_what_loses_little_on_a_measured_machine_however_much_traffi
     assert_eq!(of("final", "measured 100", MUCH, 0.01), "co-location", "as published");
 }
 
+/// Nobody counts stalls there, as on AMD's processors.
+#[test]
+fn ours_looks_at_what_likely_waits_by_its_instructions_however_little_its_traffic() {
+    let of = |ipc: f64| {
+        let text = format!("measured 100\nload 1 1 1 1\napp 1 cpu 1600 latency 1000 ipc {ipc}");
+        on("steady", &text)
+    };
+    assert_eq!(of(0.5), "co-location");
+    assert!(of(2.0).starts_with("would win"), "{}", of(2.0));
+}
+
 #[test]
 fn interleaving_needs_an_imbalance_above_35_percent() {
     let loads = [40.0, 20.0, 20.0, 20.0];

@@ -128,7 +128,7 @@ impl Gates {
             return Err(SamplingCause::LittleLost { price, above: WORTH_MOVING });
         } else if !exceeds(per_us, above, preset.traffic.inclusive) {
             let price = lost.ok_or(SamplingCause::LittleTraffic { per_us, above })?;
-            if price.least <= WORTH_MOVING {
+            if price.likely <= WORTH_MOVING {
                 return Err(SamplingCause::LittleLost { price, above: WORTH_MOVING });
             }
         }

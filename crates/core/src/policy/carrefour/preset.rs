@@ -68,7 +68,7 @@ pub enum TrafficScope {
     /// application (ours). Two programs that share a machine each have half of the traffic, so
     /// neither alone is above the limit when both jam it.
     ApplicationOfSeveral,
-    /// As [`Self::ApplicationOfSeveral`]. An application with less traffic also passes if it surely
+    /// As [`Self::ApplicationOfSeveral`]. An application with less traffic also passes if it likely
     /// loses more than [`WORTH_MOVING`] of its time to memory latency (ours). Where the machine's
     /// latencies were measured, one that likely loses less never passes.
     ///
