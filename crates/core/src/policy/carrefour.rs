@@ -424,10 +424,7 @@ impl Policy for Carrefour {
         let share = draws.map(|draws| draws.now.share).unwrap_or_default();
         for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
             if let Some(gates) = gates {
-                let moves = self.propose_pages(app, gates, topology, &share, marks);
-                let state = self.apps.get_mut(&app.pid);
-                state.into_iter().for_each(|state| state.note_moves(&moves));
-                proposals.extend(moves);
+                proposals.extend(self.propose_pages(app, gates, topology, &share, marks));
             }
         }
         proposals

@@ -204,22 +204,6 @@ fn the_lp_feedback_drops_what_did_not_help_and_rests_five_seconds() {
     assert_eq!(second(harmful), (false, Nanos::from_secs(5)));
 }
 
-/// Budgets refuse moves, and so do other policies where several act.
-#[test]
-fn the_feedback_goes_on_after_a_round_whose_moves_were_refused() {
-    let second = |refused: bool| {
-        let mut policy = carrefour("lp");
-        let text = "node:4 core:4\nmatrix 40 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1\npages 900 home 0: 1x2 2x2 w1";
-        let first = proposals(&mut policy, text, 1);
-        assert!(render(&first).contains("move "), "{}", render(&first));
-        if !refused {
-            learn(&mut policy, first, 900);
-        }
-        render(&proposals(&mut policy, text, 2)).contains("move ")
-    };
-    assert_eq!([true, false].map(second), [true, false]);
-}
-
 #[test]
 fn it_does_not_rest_while_another_program_is_looked_at_closely() {
     let jam = "node:4 core:4\nmatrix 40 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";

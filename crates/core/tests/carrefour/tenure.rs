@@ -69,6 +69,20 @@ fn pages_with_other_users_because_a_policy_moved_threads_make_nothing_pause() {
 }
 
 #[test]
+fn a_policy_that_moves_threads_in_every_round_does_not_keep_pages_going() {
+    let mut policy = carrefour("steady");
+    let (mine, yours) =
+        (["20 home 0: 1x4", "20 home 1: 0x4"], ["20 home 1: 0x4", "20 home 0: 1x4"]);
+    let moved = |turn: usize| {
+        let pages = round(&mut policy, if turn % 2 == 0 { &mine } else { &yours }).0;
+        move_thread(&mut policy);
+        pages
+    };
+    let moved: Vec<usize> = (0..4).map(moved).collect();
+    assert_eq!(moved, [40, 40, 0, 0]);
+}
+
+#[test]
 fn what_changed_hands_once_is_brought_after_one_pause() {
     let mut policy = carrefour("steady");
     round(&mut policy, &["20 home 0: 1x4", "20 home 0: 0x4"]);

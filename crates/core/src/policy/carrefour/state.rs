@@ -8,7 +8,7 @@ use super::tenure::Colocated;
 use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::model::{App, Deviation, Page, imbalance_percent};
 use crate::observation::Replica;
-use crate::plan::{Action, Outcome, PageMove, Plan, Proposal, Sampling, StepResult};
+use crate::plan::{Action, Outcome, PageMove, Plan, Sampling, StepResult};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
@@ -60,8 +60,8 @@ pub struct AppState {
 pub(super) struct Round {
     pub(super) at: Nanos,
     pub(super) used: Mechanisms,
-    /// Whether the round proposed moves of pages.
-    pub(super) has_proposed: bool,
+    /// Whether a policy moved threads since. The measurements then tell nothing of its pages.
+    pub(super) is_disturbed: bool,
     /// Whether steps of the round were carried out or tried.
     pub(super) has_acted: bool,
     pub(super) local_percent: Option<f64>,
@@ -86,12 +86,7 @@ impl Round {
     /// A round that begins with these gates.
     pub(super) fn begin(at: Nanos, gates: &Gates) -> Self {
         let Gates { mechanisms: used, local_percent, imbalance_percent, .. } = *gates;
-        Self { at, used, has_proposed: false, has_acted: false, local_percent, imbalance_percent }
-    }
-
-    /// Whether its moves were not carried out. Such a round tells nothing of its mechanisms.
-    fn was_refused(&self) -> bool {
-        self.has_proposed && !self.has_acted
+        Self { at, used, is_disturbed: false, has_acted: false, local_percent, imbalance_percent }
     }
 
     /// Whether the round is too short for a verdict. A tenth of a second of samples shows only a
@@ -136,16 +131,10 @@ impl AppState {
         });
     }
 
-    /// Notes the moves that the last round proposes.
-    pub(super) fn note_moves(&mut self, moves: &[Proposal]) {
-        let round = self.last.as_mut().filter(|_| !moves.is_empty());
-        round.into_iter().for_each(|round| round.has_proposed = true);
-    }
-
     /// Verdict on the last round. A fall of the local ratio by too much is harm, even if the
     /// imbalance fell too [author code of Carrefour-LP].
     pub(super) fn verdict(&self, feedback: &Feedback, now: &Gates, at: Nanos) -> Option<Verdict> {
-        let last = self.last.filter(|last| last.used.any() && !last.was_refused())?;
+        let last = self.last.filter(|last| last.used.any() && !last.is_disturbed)?;
         if last.goes_on(at) {
             return None;
         }
@@ -282,8 +271,8 @@ pub(super) fn learn_of_threads(
         let action = plan.steps.get(outcome.step).map(|step| &step.action);
         let Some(Action::SetAffinity { pid, .. }) = action else { continue };
         if let Some(state) = apps.get_mut(pid) {
-            state.colocated.forget();
-            state.last = None;
+            state.colocated.disturb();
+            state.last.iter_mut().for_each(|round| round.is_disturbed = true);
         }
     }
 }

@@ -52,6 +52,9 @@ pub(super) struct Colocated {
     times: u32,
     /// The present pause of co-location, with its length and reason.
     pause: Option<InVain>,
+    /// A policy moved threads since the last round, or before it.
+    is_disturbed: bool,
+    was_disturbed: bool,
 }
 
 impl Colocated {
@@ -67,10 +70,10 @@ impl Colocated {
         self.pages.drain(..over);
     }
 
-    /// Forgets the pages, because a policy moved threads of the application. That other nodes use
-    /// the pages now tells nothing of the program.
-    pub(super) fn forget(&mut self) {
-        self.pages.clear();
+    /// Notes that a policy moved threads of the application. That other nodes use its pages then
+    /// tells nothing of the program, in one round. Threads that move in every round are a cause.
+    pub(super) fn disturb(&mut self) {
+        self.is_disturbed = true;
     }
 
     /// Begins a round: whether nothing of this application shall be co-located in it.
@@ -82,9 +85,12 @@ impl Colocated {
         app: usize,
     ) -> Option<InVain> {
         let used = self.used(model, topology, app);
+        let is_told = !core::mem::take(&mut self.is_disturbed) || self.was_disturbed;
+        self.was_disturbed = !is_told;
         self.pause = match self.pause {
             Some(pause) if pause.rounds > 1 => Some(InVain { rounds: pause.rounds - 1, ..pause }),
-            _ => self.judge(rule, used),
+            _ if is_told => self.judge(rule, used),
+            _ => None,
         };
         self.pause
     }
