@@ -92,7 +92,13 @@ impl Gather {
         });
     }
 
-    fn of_app(&mut self, model: &Model, topology: &Topology, index: usize) -> Vec<Proposal> {
+    fn of_app(
+        &mut self,
+        model: &Model,
+        topology: &Topology,
+        load: &Load,
+        index: usize,
+    ) -> Vec<Proposal> {
         let app = &model.apps[index];
         if let Some(gathered) = self.gathered.get_mut(&app.pid) {
             let node = gathered.node;
@@ -100,9 +106,9 @@ impl Gather {
             if !matches!(gathered.phase, Phase::Settled) {
                 return steps;
             }
-            return [steps, release(model, topology, app, node)].concat();
+            return [steps, release(model, topology, load, app, node)].concat();
         }
-        let Some((node, reason)) = place(model, topology, app) else { return Vec::new() };
+        let Some((node, reason)) = place(model, topology, load, app) else { return Vec::new() };
         let gathered = Gathered { started: app.started, node, phase: Phase::Proposed };
         self.gathered.insert(app.pid, gathered);
         let movable = || {
@@ -150,7 +156,12 @@ impl Gathered {
 
 /// The node to which a process is to be brought, with the reason; `None` if it fits none or has
 /// nothing to win.
-fn place(model: &Model, topology: &Topology, app: &App) -> Option<(usize, GatherReason)> {
+fn place(
+    model: &Model,
+    topology: &Topology,
+    load: &Load,
+    app: &App,
+) -> Option<(usize, GatherReason)> {
     let has_copies = app.replicas.as_ref().is_some_and(|copies| !copies.is_empty());
     let may_move = app.exempt.is_none() && app.policy_read.is_none() && !has_copies;
     if !may_move || app.run_time(model) < YOUNG {
@@ -167,16 +178,17 @@ fn place(model: &Model, topology: &Topology, app: &App) -> Option<(usize, Gather
     }
     let memory = app.memory.as_ref()?;
     let all: u64 = memory.iter().map(|bytes| bytes.0).sum();
+    let here = |node: usize| running.iter().filter(|t| topology.node_of_cpu(t.cpu) == node).count();
     let fits = |node: &usize| {
+        let free = load.cores[*node].saturating_sub(load.running[*node] - here(*node));
         let may = |thread: &&Thread| {
             thread.exempt.is_none() && !usable_on(thread, *node, topology).is_empty()
         };
         topology.has_memory(*node)
             && app.may_use_node(*node)
+            && running.len() <= free
             && running.iter().all(may)
-            && running.len() <= Room::of(model, topology, app, *node).cores()
     };
-    let here = |node: usize| running.iter().filter(|t| topology.node_of_cpu(t.cpu) == node).count();
     let best = (0..topology.node_count())
         .filter(fits)
         .max_by_key(|&node| (memory[node], here(node), usize::MAX - node))?;
@@ -215,16 +227,41 @@ fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
 
 /// Lets the threads of a process run on all nodes again, if more threads run on its node than there
 /// are CPUs.
-fn release(model: &Model, topology: &Topology, app: &App, node: usize) -> Vec<Proposal> {
-    let threads = model.threads.iter();
-    let running = threads.filter(|t| t.is_running() && topology.node_of_cpu(t.cpu) == node).count();
+fn release(
+    model: &Model,
+    topology: &Topology,
+    load: &Load,
+    app: &App,
+    node: usize,
+) -> Vec<Proposal> {
     let cpus = topology.usable(topology.cpus_of_node(node)).len();
-    if running <= cpus {
+    let threads = load.running[node];
+    if threads <= cpus {
         return Vec::new();
     }
     let held = model.threads_of(app).iter().filter(|t| t.exempt.is_none() && t.is_narrowed);
-    let reason = GatherReason::Release { node, threads: running, cpus };
+    let reason = GatherReason::Release { node, threads, cpus };
     held.map(|t| affinity(app, t, topology.usable(&t.allowed), None, reason)).collect()
+}
+
+/// Usable cores of each node, and running threads of all processes there.
+struct Load {
+    cores: Vec<usize>,
+    running: Vec<usize>,
+}
+
+impl Load {
+    fn of(model: &Model, topology: &Topology) -> Self {
+        let cores = |node| {
+            let usable = topology.usable(topology.cpus_of_node(node));
+            usable.iter().map(|cpu| topology.cpu(cpu).core).collect::<BTreeSet<usize>>().len()
+        };
+        let mut running = vec![0; topology.node_count()];
+        for thread in model.threads.iter().filter(|thread| thread.is_running()) {
+            running[topology.node_of_cpu(thread.cpu)] += 1;
+        }
+        Self { cores: (0..topology.node_count()).map(cores).collect(), running }
+    }
 }
 
 fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
@@ -249,8 +286,9 @@ fn reason(of: GatherReason) -> Reason {
 impl Policy for Gather {
     fn propose(&mut self, model: &Model, topology: &Topology, _: &mut Random) -> Vec<Proposal> {
         self.forget(model);
+        let load = Load::of(model, topology);
         let apps = 0..model.apps.len();
-        apps.flat_map(|index| self.of_app(model, topology, index)).collect()
+        apps.flat_map(|index| self.of_app(model, topology, &load, index)).collect()
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {

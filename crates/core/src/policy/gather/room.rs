@@ -37,11 +37,6 @@ impl Room {
         room
     }
 
-    /// Number of free cores.
-    pub(super) fn cores(&self) -> usize {
-        self.caches.values().map(Vec::len).sum()
-    }
-
     /// Takes the core of this CPU, or any core of the cache. Returns its CPUs.
     fn take(&mut self, domain: usize, cpu: Option<usize>) -> Option<Vec<usize>> {
         let cores = self.caches.get_mut(&domain).filter(|cores| !cores.is_empty())?;
@@ -95,7 +90,7 @@ mod tests {
 
     /// Two nodes with two caches of two cores each; threads of a process and of another run on
     /// these CPUs. Returns the CPUs of those that come to node 1, in the order of their numbers.
-    fn places(own: &[usize], others: &[usize]) -> (usize, Vec<usize>) {
+    fn places(own: &[usize], others: &[usize]) -> Vec<usize> {
         let topology = synthetic::parse("node:2 llc:2 core:2").expect("a machine");
         let mut model = Model::empty(2);
         for (place, cpu) in own.iter().chain(others).enumerate() {
@@ -104,22 +99,21 @@ mod tests {
         }
         let app = App::new(Pid(1), 0..own.len());
         let room = Room::of(&model, &topology, &app, 1);
-        let cores = room.cores();
         let threads = model.threads[..own.len()].iter();
         let places = room.places(&topology, threads.map(|one| (one, topology.all_cpus())));
-        (cores, places.into_values().collect())
+        places.into_values().collect()
     }
 
     #[test]
     fn threads_behind_one_cache_go_behind_one_cache() {
-        assert_eq!(places(&[0, 1, 2, 3], &[]), (4, vec![4, 5, 6, 7]));
-        assert_eq!(places(&[0, 2, 1, 3], &[]), (4, vec![4, 6, 5, 7]));
+        assert_eq!(places(&[0, 1, 2, 3], &[]), vec![4, 5, 6, 7]);
+        assert_eq!(places(&[0, 2, 1, 3], &[]), vec![4, 6, 5, 7]);
     }
 
     #[test]
     fn cores_of_others_and_of_threads_that_are_there_are_taken() {
-        assert_eq!(places(&[0, 1], &[4]), (3, vec![6, 7]));
-        assert_eq!(places(&[0, 6], &[]), (4, vec![4]), "the second stays where it is");
-        assert_eq!(places(&[0], &[4, 5, 6, 7]), (0, vec![]));
+        assert_eq!(places(&[0, 1], &[4]), vec![6, 7]);
+        assert_eq!(places(&[0, 6], &[]), vec![4], "the second stays where it is");
+        assert_eq!(places(&[0], &[4, 5, 6, 7]), vec![]);
     }
 }
