@@ -74,7 +74,7 @@ fn a_policy_that_moves_threads_in_every_round_does_not_keep_pages_going() {
     let (mine, yours) =
         (["20 home 0: 1x4", "20 home 1: 0x4"], ["20 home 1: 0x4", "20 home 0: 1x4"]);
     let moved = |turn: usize| {
-        let pages = round(&mut policy, if turn % 2 == 0 { &mine } else { &yours }).0;
+        let pages = round(&mut policy, if turn.is_multiple_of(2) { &mine } else { &yours }).0;
         move_thread(&mut policy);
         pages
     };
