@@ -165,6 +165,13 @@ impl Observer {
         self.sensors.tasks.cpu_time_of_look(pid)
     }
 
+    /// What is known of a process that the last look left out of the observation, because it has
+    /// hardly run for long.
+    #[must_use]
+    pub fn dozing(&self, pid: Pid) -> Option<&ProcessObservation> {
+        self.sensors.tasks.dozing(pid)
+    }
+
     /// Reads a process in the next look even if it does not run, because it was changed.
     pub fn look_again_at(&mut self, pid: Pid) {
         self.sensors.tasks.look_again_at(pid);

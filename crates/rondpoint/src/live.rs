@@ -223,8 +223,8 @@ impl<W: Watched> LiveHost<W> {
             if Instant::now() >= deadline {
                 return Ok(Wait::Passed);
             }
-            let glance = self.glances.glance(self.watched.observer(), watch, &busy)?;
-            if watch.is_disturbed_by(glance) {
+            let (glance, has_begun) = self.glances.glance(self.watched.observer(), watch, &busy)?;
+            if has_begun || watch.is_disturbed_by(glance) {
                 return Ok(Wait::Changed);
             }
         }

@@ -23,11 +23,16 @@ impl Observer {
         Glance { at, cpu_time, requests: all_requests(traffic, lines) }
     }
 
-    /// Adds the CPU clocks of all other processes of the last look to a glance.
-    pub fn glance_at_more(&self, glance: &mut Glance) {
+    /// Adds the CPU clocks of all other processes to a glance. Returns whether one of them dozed
+    /// at the last look, and has begun to run.
+    pub fn glance_at_more(&self, glance: &mut Glance) -> bool {
+        let tasks = &self.sensors.tasks;
         let left_out = |pid: &Pid| !glance.cpu_time.contains_key(pid);
-        let more: Vec<Pid> = self.sensors.tasks.processes().filter(left_out).collect();
-        glance.cpu_time.extend(cpu_times(&more));
+        let more: Vec<Pid> = tasks.processes().filter(left_out).collect();
+        let times = cpu_times(&more);
+        let has_begun = times.iter().any(|(pid, time)| tasks.is_awakened(*pid, *time));
+        glance.cpu_time.extend(times);
+        has_begun
     }
 
     /// Time for which the machine's CPUs were idle since boot, added up; `None` if the kernel does

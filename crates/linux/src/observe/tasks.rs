@@ -4,7 +4,9 @@
 //! when it has gone. Processes that vanish while they are read are normal.
 
 mod children;
+mod doze;
 mod family;
+mod members;
 mod memory;
 mod newborn;
 mod pausing;
@@ -20,6 +22,7 @@ use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
 use self::children::Children;
+use self::doze::Doze;
 use self::family::Family;
 use self::newborn::Newborn;
 use super::copies::Copies;
@@ -92,6 +95,7 @@ struct Process {
     maps: Maps,
     shared: Shared,
     copies: Copies,
+    doze: Doze,
     threads: BTreeMap<Tid, Thread>,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
@@ -107,24 +111,6 @@ struct Thread {
     stat: Kept,
     schedstat: Kept,
     counters: Option<ThreadCounters>,
-}
-
-/// Members of the trees at one look.
-struct Members {
-    /// The threads of each process that may have run.
-    awake: BTreeMap<Pid, Vec<Tid>>,
-    /// Known processes that have hardly run since their files were read.
-    still: BTreeSet<Pid>,
-}
-
-impl Members {
-    fn len(&self) -> usize {
-        self.awake.len() + self.still.len()
-    }
-
-    fn contains(&self, pid: Pid) -> bool {
-        self.awake.contains_key(&pid) || self.still.contains(&pid)
-    }
 }
 
 impl Tasks {
@@ -189,77 +175,8 @@ impl Tasks {
         self.root.in_proc(format!("{pid}/{file}"))
     }
 
-    /// All present processes of the tree, each with its threads. They are the known ones, the new
-    /// ones by records, and children of processes that may have some without a record.
-    ///
-    /// # Errors
-    /// `/proc` cannot be read.
-    pub fn members(&mut self, births: Births<'_>) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
-        Ok(self.members_but(births, &BTreeSet::new())?.awake)
-    }
-
-    /// As [`Tasks::members`]. Processes in `still` exist and are taken to have no new children.
-    fn members_but(
-        &mut self,
-        births: Births<'_>,
-        still: &BTreeSet<Pid>,
-    ) -> Result<Members, LinuxError> {
-        let mut found = Members { awake: BTreeMap::new(), still: BTreeSet::new() };
-        let known = self.processes.keys().copied();
-        let mut waiting: Vec<(Pid, Pid)> =
-            self.family.begin(known, births.known).into_iter().collect();
-        let mut origins = BTreeMap::new();
-        while let Some((pid, of)) = waiting.pop() {
-            if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
-                continue;
-            }
-            let of = if self.family.is_root(pid) { pid } else { of };
-            let is_known = self.processes.contains_key(&pid);
-            let is_still = is_known && still.contains(&pid);
-            let threads = if is_still { Vec::new() } else { self.threads_of(pid)? };
-            if threads.is_empty() && !is_still {
-                continue;
-            }
-            if found.len() >= MAX_PROCESSES {
-                self.overflowed = true;
-                break;
-            }
-            origins.insert(pid, of);
-            if is_still {
-                found.still.insert(pid);
-                continue;
-            }
-            let has_told = births.all && is_known;
-            if !has_told {
-                let children = self.children.of(&self.root, pid, &threads)?;
-                waiting.extend(children.into_iter().map(|child| (child, of)));
-            }
-            found.awake.insert(pid, threads);
-        }
-        self.family.settle(origins);
-        Ok(found)
-    }
-
-    /// Whether the number of a root that is not known yet belongs to another process now.
-    fn is_another(&self, pid: Pid) -> Result<bool, LinuxError> {
-        if self.processes.contains_key(&pid) || !self.family.names_start(pid) {
-            return Ok(false);
-        }
-        let found = read(&self.path(pid, "stat"), stat::parse)?;
-        Ok(found.is_none_or(|found| self.family.is_another(pid, started(&found))))
-    }
-
-    /// The threads of a process; none if it has ended.
-    ///
-    /// # Errors
-    /// Any error of the kernel except absence.
-    pub fn threads_of(&self, pid: Pid) -> Result<Vec<Tid>, LinuxError> {
-        let names = root::list(&self.path(pid, "task"))?;
-        Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
-    }
-
     /// Reads all processes and threads once. An ended first process is reported with its last
-    /// values.
+    /// values. Processes that doze are left out.
     ///
     /// # Errors
     /// A file of `/proc` cannot be read or is malformed.
@@ -268,7 +185,7 @@ impl Tasks {
         topology: &Topology,
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
-        let still = self.find_still(self.lets_rest && births.all)?;
+        let still = self.find_still()?;
         let mut members = self.members_but(births, &still)?;
         let is_known = |pid, tid| {
             self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
@@ -290,7 +207,9 @@ impl Tasks {
             }
         }
         for pid in &members.still {
-            self.look_at_memory(topology, *pid, true)?;
+            if self.dozing(*pid).is_none() {
+                self.look_at_memory(topology, *pid, true)?;
+            }
         }
         let first = self.first();
         for (pid, process) in &mut self.processes {
@@ -304,7 +223,8 @@ impl Tasks {
         };
         self.counted_threads = self.processes.values().map(counted).sum();
         self.still = members.still;
-        Ok(self.processes.values().map(|process| process.last.clone()).collect())
+        let seen = self.processes.values().filter(|process| !self.dozes(process));
+        Ok(seen.map(|process| process.last.clone()).collect())
     }
 
     fn look_at_one(
@@ -378,6 +298,7 @@ impl Tasks {
                 maps: Maps::default(),
                 shared: Shared::default(),
                 copies: Copies::default(),
+                doze: Doze::new(clock),
                 threads: BTreeMap::new(),
                 allowed_nodes,
                 last,

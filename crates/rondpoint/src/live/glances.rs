@@ -63,13 +63,14 @@ impl Glances {
         between(self.spent)
     }
 
-    /// Glances at the `busy` processes and, where that is due, at all others.
+    /// Glances at the `busy` processes and, where that is due, at all others. Also returns whether
+    /// a process that dozed has begun to run.
     pub(super) fn glance(
         &mut self,
         observer: &mut Observer,
         watch: &Watch,
         busy: &[Pid],
-    ) -> Result<Glance> {
+    ) -> Result<(Glance, bool)> {
         let began = own_cpu_time_ns();
         let mut glance = observer.glance(busy, watch.wants_requests())?;
         let idle = observer.idle_time();
@@ -77,14 +78,15 @@ impl Glances {
         let may_hide = self.rest.may_hide_a_start(&glance, idle, cpus);
         let read = own_cpu_time_ns();
         self.spent = Duration::from_nanos(read - began);
+        let mut has_begun = false;
         let may_swap = self.rest.may_hide_a_swap();
         if self.idle.is_due(Instant::now(), may_hide, may_swap) {
-            observer.glance_at_more(&mut glance);
+            has_begun = observer.glance_at_more(&mut glance);
             self.rest.all_read();
             let spent = Duration::from_nanos(own_cpu_time_ns() - read);
             self.idle.read(Instant::now(), may_hide, spent);
         }
-        Ok(glance)
+        Ok((glance, has_begun))
     }
 }
 

@@ -2,7 +2,8 @@
 //! open.
 //!
 //! Of thousands of idle processes a look reads the CPU clocks only: one system call each, and no
-//! file. One that runs for some microseconds now and then is read when these have added up. What
+//! file. Where records of new processes are missing, it also reads the threads and children of each
+//! that has run since the last look. One that runs for some microseconds now and then is read when these have added up. What
 //! it did in them, a new thread or another mask, is observed then.
 //!
 //! The kernel updates the clock of a running thread at its ticks. So a process that has begun to
@@ -27,29 +28,40 @@ const HARDLY_AT_MOST: Nanos = Nanos::from_millis(20);
 /// Longest time between two readings of a process that runs at all (our choice).
 const LONGEST: Duration = Duration::from_secs(300);
 
-fn hardly(threads: usize) -> Nanos {
+pub(super) fn hardly(threads: usize) -> Nanos {
     Nanos(HARDLY.0 * threads.max(1) as u64).min(HARDLY_AT_MOST)
+}
+
+/// Processes that have hardly run since their files were read.
+#[derive(Debug, Default)]
+pub(super) struct Still {
+    pub(super) all: BTreeSet<Pid>,
+    /// Those of them that have run since the last look: they may have children.
+    pub(super) ran: BTreeSet<Pid>,
 }
 
 impl Tasks {
     /// Processes that have not run since their files were read, or hardly. Changes of their
-    /// scheduling by other processes are observed when they run again. `may_run`: they may have run
-    /// a little. Without records of every new process, such a process may have children.
-    pub(super) fn find_still(&mut self, may_run: bool) -> Result<BTreeSet<Pid>, LinuxError> {
+    /// scheduling by other processes are observed when they run again.
+    pub(super) fn find_still(&mut self) -> Result<Still, LinuxError> {
         let now = Instant::now();
-        let mut still = BTreeSet::new();
+        let mut still = Still::default();
         self.clocks_at = Nanos(since_boot_ns());
         for (pid, process) in &mut self.processes {
-            process.clock = clock(&self.root, *pid)?;
+            let before = std::mem::replace(&mut process.clock, clock(&self.root, *pid)?);
+            process.doze.look(process.clock, process.threads.len());
             let Some((clock, read)) = process.clock.zip(process.read.as_ref()) else { continue };
             let ran = read.clock.map(|before| clock.0.wrapping_sub(before.0));
-            let allowed = if may_run && now < read.at + LONGEST {
+            let allowed = if self.lets_rest && now < read.at + LONGEST {
                 hardly(process.threads.len())
             } else {
                 Nanos(0)
             };
             if ran.is_some_and(|ran| ran <= allowed.0) {
-                still.insert(*pid);
+                still.all.insert(*pid);
+                if before != Some(clock) {
+                    still.ran.insert(*pid);
+                }
             }
         }
         Ok(still)
@@ -60,12 +72,13 @@ impl Tasks {
         self.processes.keys().copied()
     }
 
-    /// CPU time of each process of the last look, and when these were read: of all its threads,
-    /// ended ones included. A process that is new to the look was read a little later.
+    /// CPU time of each process that the last look observed, and when these were read: of all its
+    /// threads, ended ones included. A process that is new to the look was read a little later.
     #[must_use]
     pub fn cpu_times_of_look(&self) -> (Nanos, BTreeMap<Pid, Nanos>) {
         let of = |(pid, process): (&Pid, &super::Process)| Some((*pid, process.clock?));
-        (self.clocks_at, self.processes.iter().filter_map(of).collect())
+        let seen = self.processes.iter().filter(|(_, process)| !self.dozes(process));
+        (self.clocks_at, seen.filter_map(of).collect())
     }
 
     /// CPU time of a process at the last look; `None` if it was not observed.
@@ -79,6 +92,7 @@ impl Tasks {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.read = None;
             process.maps.schedule.expire();
+            process.doze.change();
         }
     }
 

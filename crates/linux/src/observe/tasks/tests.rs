@@ -272,8 +272,85 @@ fn a_process_that_hardly_runs_is_read_when_its_use_has_added_up() {
         };
         look(0);
         fixture.process(10, &[(10, 2)], "");
-        let seen = [look(10), look(1990), look(2010)];
-        assert_eq!(seen, if is_told { [0, 0, 2] } else { [2, 2, 2] }, "{is_told}");
+        assert_eq!([look(10), look(1990), look(2010)], [0, 0, 2], "{is_told}");
+    }
+}
+
+/// Records of new processes are missing.
+#[test]
+fn the_child_and_the_thread_of_a_process_that_hardly_runs_are_found_without_records() {
+    for (children, threads, expected) in
+        [("20 ", &[(10, 2)][..], "10[10@0] 20[20@1]"), ("", &[(10, 2), (11, 3)], "10[10@2 11@3]")]
+    {
+        let fixture = Fixture::new();
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        fixture.process(10, &[(10, 0)], "");
+        let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+        tasks.lets_rest = true;
+        let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
+        assert_eq!(look(), "10[10@0]");
+        fixture.process(20, &[(20, 1)], "");
+        fixture.process(10, threads, children);
+        let schedstat = fixture.root().in_proc("10/task/10/schedstat");
+        fs::write(schedstat, "5001 1 2\n").unwrap();
+        assert_eq!(look(), expected);
+    }
+}
+
+#[test]
+fn a_process_that_has_hardly_run_for_long_is_left_out_until_it_runs() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    let ran = |us: u64| {
+        let schedstat = fixture.root().in_proc("10/task/10/schedstat");
+        fs::write(schedstat, format!("{} 1 1\n", 5000 + 1000 * us)).unwrap();
+    };
+    let look = |tasks: &mut Tasks| shown(&tasks.observe(&machine, told(&[])).unwrap());
+    fixture.process(10, &[(10, 0)], "");
+    let begin = || {
+        let mut tasks = Tasks::without_processes(fixture.root(), None);
+        tasks.lets_rest = true;
+        ran(0);
+        tasks.follow([(Pid(10), Nanos(0))].into(), BTreeSet::new());
+        assert_eq!(look(&mut tasks), "10[10@0]");
+        tasks
+    };
+    let pass = |tasks: &mut Tasks| {
+        tasks.processes.values_mut().for_each(|process| process.doze.pass());
+    };
+    let mut tasks = begin();
+    ran(500);
+    assert_eq!(look(&mut tasks), "10[10@0]", "not for long");
+    assert_eq!(tasks.dozing(Pid(10)), None);
+    pass(&mut tasks);
+    assert_eq!(look(&mut tasks), "");
+    assert_eq!(tasks.dozing(Pid(10)).unwrap().memory, Some(vec![Bytes(8192), Bytes(12288)]));
+    assert_eq!(tasks.cpu_times_of_look().1, BTreeMap::new());
+    assert_eq!(tasks.origins(), &[(Pid(10), Pid(10))].into(), "it is still of its tree");
+    let clock = |us: u64| Nanos(5000 + 1000 * us);
+    assert_eq!(tasks.cpu_time_of_look(Pid(10)), Some(clock(500)));
+    assert!(!tasks.is_awakened(Pid(10), clock(1000)) && tasks.is_awakened(Pid(10), clock(1001)));
+    ran(1001);
+    assert_eq!(look(&mut tasks), "10[10@0]", "it runs");
+    assert!(!tasks.is_awakened(Pid(10), clock(9000)), "it did not doze");
+    pass(&mut tasks);
+    assert_eq!(look(&mut tasks), "");
+    let mut changed = begin();
+    changed.look_again_at(Pid(10));
+    pass(&mut changed);
+    assert_eq!(look(&mut changed), "10[10@0]", "a process that was changed never dozes");
+}
+
+#[test]
+fn a_tree_by_itself_is_observed_whole_however_idle() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    fixture.process(10, &[(10, 0)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    tasks.lets_rest = true;
+    for _ in 0..2 {
+        assert_eq!(shown(&tasks.observe(&machine, told(&[])).unwrap()), "10[10@0]");
+        tasks.processes.values_mut().for_each(|process| process.doze.pass());
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use rondpoint_core::cost::{Price, lost_to_latency};
 use rondpoint_core::model::{App, Deviation, Rung, Traffic};
-use rondpoint_core::{Bytes, Model, Pid};
+use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
+use rondpoint_core::{Bytes, CpuSet, Model, Pid, Tid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::observe::kernel::FreeMemory;
 use rondpoint_linux::root;
@@ -182,6 +183,8 @@ impl Station {
         };
         if let Some((window, app)) = app {
             self.complete(&mut process, window, app);
+        } else if let Some(idle) = self.parts.observer.dozing(pid) {
+            self.complete_idle(&mut process, idle);
         }
         Some(process)
     }
@@ -203,6 +206,17 @@ impl Station {
         process.lost_share = lost.map(|price| price.likely);
         process.least_lost_share = lost.map(|price| price.least);
         process.exempt = app.exempt.map(|why| why.to_string());
+    }
+
+    /// A process that has hardly run for long is in no window.
+    fn complete_idle(&self, process: &mut Process, idle: &ProcessObservation) {
+        for thread in &idle.threads {
+            process.threads_by_node[self.topology.node_of_cpu(thread.cpu)] += 1;
+        }
+        process.threads = idle.threads.len() as u32;
+        let memory = idle.memory.as_ref();
+        process.memory_bytes = memory.map(|nodes| nodes.iter().map(|bytes| bytes.0).collect());
+        process.exempt = idle.exempt.map(|why| why.to_string());
     }
 
     /// What is done with a process, why, and the root of its tree.
@@ -237,7 +251,10 @@ impl Station {
         }
         let window = board.window.as_ref();
         let app = window.and_then(|window| Some((window, window.app(pid)?)));
-        let threads = app.map(|(window, app)| self.threads(window, app)).unwrap_or_default();
+        let threads = match app {
+            Some((window, app)) => self.threads(window, app),
+            None => self.parts.observer.dozing(pid).map_or(Vec::new(), |idle| self.idle(idle)),
+        };
         let known = self.census.get(pid).map(|known| known.identity);
         let decisions = board.decisions(0, |one| known.is_some_and(|of| is_about(one, of)));
         Ok(ExplainReply { process, threads, decisions })
@@ -262,28 +279,44 @@ impl Station {
     }
 
     fn threads(&self, window: &Model, app: &App) -> Vec<Thread> {
-        let name = |tid| {
-            let path = self.from.in_proc(format!("{}/task/{tid}/comm", app.pid));
-            let bytes = root::read_optional(&path).ok().flatten().unwrap_or_default();
-            String::from_utf8_lossy(bytes.trim_ascii()).into_owned()
-        };
         let threads = window.threads_of(app).iter();
         let one = |thread: &rondpoint_core::model::Thread| Thread {
-            tid: thread.tid.0,
-            name: name(thread.tid),
-            cpu: self.topology.kernel_cpu(thread.cpu),
-            node: self.topology.kernel_node(self.topology.node_of_cpu(thread.cpu)),
-            allowed: thread
-                .allowed
-                .iter()
-                .map(|cpu| self.topology.kernel_cpu(cpu) as usize)
-                .collect::<rondpoint_core::CpuSet>()
-                .to_string(),
             cpu_percent: 100.0 * thread.cpu_share,
             accesses_by_node: thread.accesses_by_node.clone(),
-            exempt: thread.exempt.map(|why| why.to_string()),
+            ..self.thread((app.pid, thread.tid), thread.cpu, &thread.allowed, thread.exempt)
         };
         threads.map(one).collect()
+    }
+
+    /// The threads of a process that has hardly run for long.
+    fn idle(&self, idle: &ProcessObservation) -> Vec<Thread> {
+        let one = |thread: &ThreadObservation| {
+            self.thread((idle.pid, thread.tid), thread.cpu, &thread.allowed, thread.exempt)
+        };
+        idle.threads.iter().map(one).collect()
+    }
+
+    /// A thread without its use.
+    fn thread(
+        &self,
+        (pid, tid): (Pid, Tid),
+        cpu: usize,
+        allowed: &CpuSet,
+        exempt: Option<Exemption>,
+    ) -> Thread {
+        let path = self.from.in_proc(format!("{pid}/task/{tid}/comm"));
+        let name = root::read_optional(&path).ok().flatten().unwrap_or_default();
+        let kernel = |cpu: usize| self.topology.kernel_cpu(cpu) as usize;
+        Thread {
+            tid: tid.0,
+            name: String::from_utf8_lossy(name.trim_ascii()).into_owned(),
+            cpu: self.topology.kernel_cpu(cpu),
+            node: self.topology.kernel_node(self.topology.node_of_cpu(cpu)),
+            allowed: allowed.iter().map(kernel).collect::<CpuSet>().to_string(),
+            cpu_percent: 0.0,
+            accesses_by_node: None,
+            exempt: exempt.map(|why| why.to_string()),
+        }
     }
 
     /// Those after a number that the caller may see.

@@ -1,0 +1,110 @@
+//! The processes that belong to the trees at one look.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rondpoint_core::{Pid, Tid};
+
+use super::still::Still;
+use super::{Births, MAX_PROCESSES, Tasks, read, started};
+use crate::LinuxError;
+use crate::parse::stat;
+use crate::root;
+
+/// Members of the trees at one look.
+pub(super) struct Members {
+    /// The threads of each process that may have run.
+    pub(super) awake: BTreeMap<Pid, Vec<Tid>>,
+    /// Known processes that have hardly run since their files were read.
+    pub(super) still: BTreeSet<Pid>,
+}
+
+impl Members {
+    pub(super) fn len(&self) -> usize {
+        self.awake.len() + self.still.len()
+    }
+
+    pub(super) fn contains(&self, pid: Pid) -> bool {
+        self.awake.contains_key(&pid) || self.still.contains(&pid)
+    }
+}
+
+impl Tasks {
+    /// All present processes of the tree, each with its threads. They are the known ones, the new
+    /// ones by records, and children of processes that may have some without a record.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn members(&mut self, births: Births<'_>) -> Result<BTreeMap<Pid, Vec<Tid>>, LinuxError> {
+        Ok(self.members_but(births, &Still::default())?.awake)
+    }
+
+    /// As [`Tasks::members`]. Processes in `still` exist. They are taken to have no new children,
+    /// unless they ran and records are missing.
+    pub(super) fn members_but(
+        &mut self,
+        births: Births<'_>,
+        still: &Still,
+    ) -> Result<Members, LinuxError> {
+        let mut found = Members { awake: BTreeMap::new(), still: BTreeSet::new() };
+        let known = self.processes.keys().copied();
+        let mut waiting: Vec<(Pid, Pid)> =
+            self.family.begin(known, births.known).into_iter().collect();
+        let mut origins = BTreeMap::new();
+        while let Some((pid, of)) = waiting.pop() {
+            if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
+                continue;
+            }
+            let of = if self.family.is_root(pid) { pid } else { of };
+            let is_known = self.processes.contains_key(&pid);
+            let has_told = births.all && is_known;
+            let rests = is_known && still.all.contains(&pid);
+            let is_silent = rests && (has_told || !still.ran.contains(&pid));
+            let threads = if is_silent { Vec::new() } else { self.threads_of(pid)? };
+            if threads.is_empty() && !is_silent {
+                continue;
+            }
+            let is_still = is_silent || (rests && self.has_threads(pid, &threads));
+            if found.len() >= MAX_PROCESSES {
+                self.overflowed = true;
+                break;
+            }
+            origins.insert(pid, of);
+            if !has_told && !is_silent {
+                let children = self.children.of(&self.root, pid, &threads)?;
+                waiting.extend(children.into_iter().map(|child| (child, of)));
+            }
+            match is_still {
+                true => drop(found.still.insert(pid)),
+                false => drop(found.awake.insert(pid, threads)),
+            }
+        }
+        self.family.settle(origins);
+        Ok(found)
+    }
+
+    /// Whether these are the threads of a process at the last look.
+    fn has_threads(&self, pid: Pid, threads: &[Tid]) -> bool {
+        self.processes.get(&pid).is_some_and(|process| {
+            process.threads.len() == threads.len()
+                && threads.iter().all(|tid| process.threads.contains_key(tid))
+        })
+    }
+
+    /// Whether the number of a root that is not known yet belongs to another process now.
+    fn is_another(&self, pid: Pid) -> Result<bool, LinuxError> {
+        if self.processes.contains_key(&pid) || !self.family.names_start(pid) {
+            return Ok(false);
+        }
+        let found = read(&self.path(pid, "stat"), stat::parse)?;
+        Ok(found.is_none_or(|found| self.family.is_another(pid, started(&found))))
+    }
+
+    /// The threads of a process; none if it has ended.
+    ///
+    /// # Errors
+    /// Any error of the kernel except absence.
+    pub fn threads_of(&self, pid: Pid) -> Result<Vec<Tid>, LinuxError> {
+        let names = root::list(&self.path(pid, "task"))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok().map(Tid)).collect())
+    }
+}
