@@ -27,11 +27,6 @@ use crate::fetched::Fetched;
 use crate::lab::{Lab, full_machine, lab_machine};
 use crate::whole::whole;
 
-/// Where results are kept, from the repository's root.
-const RESULTS: &str = "docs/results/programs.json";
-/// The same of programs that ran with copies of their files.
-const RESULTS_OF_COPIES: &str = "docs/results/replicated-files.json";
-
 /// What `programs` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -73,8 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         let read = |path: &PathBuf| reported(path);
         let reports: Vec<Report> = arguments.results_of.iter().map(read).collect::<Result<_>>()?;
         let report = Report::joined(reports)?;
-        let path = if report.has_copies() { RESULTS_OF_COPIES } else { RESULTS };
-        results::write(&report, Path::new(path))?;
+        results::write(&report, &results::path_of(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
     let definitions = chosen(&arguments.names, &arguments.folder)?;

@@ -1,6 +1,6 @@
 //! The suite as the JSON of docs/results, from which `./x results` makes a page and a chart.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -13,6 +13,16 @@ use crate::results::{FORMAT, cell, commit, rounded};
 /// The columns behind Rondpoint's: configuration and title.
 const RIVALS: [(&str, &str); 3] =
     [("interleave", "interleave"), ("autonuma", "NUMA balancing"), ("numad", "numad")];
+
+/// Where the results of a report are kept, from the repository's root. Programs that ran with copies
+/// of their files have a page of their own.
+pub(super) fn path_of(report: &Report) -> PathBuf {
+    let names: Vec<&str> = report.programs.iter().map(|program| program.name.as_str()).collect();
+    match report.has_copies() {
+        true => PathBuf::from(format!("docs/results/replicated-{}.json", names.join("-"))),
+        false => PathBuf::from("docs/results/programs.json"),
+    }
+}
 
 /// Writes the file. The findings of one that is there already stay.
 ///
@@ -72,9 +82,10 @@ fn object_of_copies(report: &Report, findings: Value, commit: &str) -> Value {
         .iter()
         .map(|program| format!("lab/programs/replicated/{}.toml", program.name))
         .collect();
+    let titles: Vec<&str> = report.programs.iter().map(|program| program.title.as_str()).collect();
     json!({
         "format": FORMAT,
-        "title": "Copies of files that programs map",
+        "title": format!("Copies of a mapped file: {}", titles.join(", ")),
         "about": format!(
             "Programs whose processes are bound to nodes and map one read-only file, with a copy on each \
              node (rondpoint run --replicate) and without. Speeds are relative to first touch, where one \
@@ -148,6 +159,20 @@ mod tests {
 
     use super::super::report::tests::sample;
     use super::*;
+
+    #[test]
+    fn a_program_with_copies_has_a_page_of_its_own() {
+        let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
+        let mut report = Report::new(&machine, 1);
+        let mut program = sample("open");
+        program.name = "tiles".into();
+        report.add(program);
+        assert_eq!(path_of(&report), Path::new("docs/results/programs.json"));
+        report.programs[0].configurations[0].name = COPIES.into();
+        assert_eq!(path_of(&report), Path::new("docs/results/replicated-tiles.json"));
+        let title = object_of_copies(&report, json!([]), "none")["title"].to_string();
+        assert!(title.ends_with("zstd, many\""), "{title}");
+    }
 
     #[test]
     fn every_program_has_a_row_and_findings_stay() {
