@@ -14,8 +14,8 @@ use crate::results::{FORMAT, cell, commit, rounded};
 const RIVALS: [(&str, &str); 3] =
     [("interleave", "interleave"), ("autonuma", "NUMA balancing"), ("numad", "numad")];
 
-/// Where the results of a report are kept, from the repository's root. Programs that ran with copies
-/// of their files have a page of their own.
+/// Where the results of a report are kept, from the repository's root. Programs that ran with
+/// copies of their files have a page of their own.
 pub(super) fn path_of(report: &Report) -> PathBuf {
     let names: Vec<&str> = report.programs.iter().map(|program| program.name.as_str()).collect();
     match report.has_copies() {

@@ -2,9 +2,9 @@
 //! open.
 //!
 //! Of thousands of idle processes a look reads the CPU clocks only: one system call each, and no
-//! file. Where records of new processes are missing, it also reads the threads and children of each
-//! that has run since the last look. One that runs for some microseconds now and then is read when these have added up. What
-//! it did in them, a new thread or another mask, is observed then.
+//! file. Where records of new processes are missing, it also reads the threads and children of
+//! each that has run since the last look. One that runs for some microseconds now and then is read
+//! when these have added up. What it did in them, a new thread or another mask, is observed then.
 //!
 //! The kernel updates the clock of a running thread at its ticks. So a process that has begun to
 //! run since the last tick is taken for still until the next look.

@@ -278,21 +278,27 @@ fn a_process_that_hardly_runs_is_read_when_its_use_has_added_up() {
 
 /// Records of new processes are missing.
 #[test]
-fn the_child_and_the_thread_of_a_process_that_hardly_runs_are_found_without_records() {
-    for (children, threads, expected) in
-        [("20 ", &[(10, 2)][..], "10[10@0] 20[20@1]"), ("", &[(10, 2), (11, 3)], "10[10@2 11@3]")]
-    {
+fn changes_of_a_process_that_hardly_runs_are_found_without_records() {
+    for (children, threads, expected) in [
+        ("", &[(10, 2), (11, 3)][..], "10[10@0 11@1]"),
+        ("20 ", &[(10, 2), (11, 3)], "10[10@0 11@1] 20[20@1]"),
+        ("", &[(10, 2), (11, 3), (12, 0)], "10[10@2 11@3 12@0]"),
+        ("", &[(10, 2)], "10[10@2]"),
+    ] {
         let fixture = Fixture::new();
         let machine = synthetic::parse("node:2 core:2").unwrap();
-        fixture.process(10, &[(10, 0)], "");
+        fixture.process(10, &[(10, 0), (11, 1)], "");
         let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
         tasks.lets_rest = true;
         let mut look = || shown(&tasks.observe(&machine, Births::default()).unwrap());
-        assert_eq!(look(), "10[10@0]");
+        assert_eq!(look(), "10[10@0 11@1]");
+        if threads.len() == 1 {
+            fs::remove_dir_all(fixture.root().in_proc("10/task/11")).unwrap();
+        }
         fixture.process(20, &[(20, 1)], "");
         fixture.process(10, threads, children);
         let schedstat = fixture.root().in_proc("10/task/10/schedstat");
-        fs::write(schedstat, "5001 1 2\n").unwrap();
+        fs::write(schedstat, "15001 1 2\n").unwrap();
         assert_eq!(look(), expected);
     }
 }
