@@ -81,6 +81,8 @@ enum Phase {
     Following { until: Nanos, sent: BTreeSet<u64> },
     /// It stays there.
     Settled,
+    /// It may use all nodes again, and is not gathered once more.
+    Released,
 }
 
 impl Gather {
@@ -136,7 +138,10 @@ impl Gathered {
         let (until, mut sent) = match core::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Moved => (model.at + FOLLOWING, BTreeSet::new()),
             Phase::Following { until, sent } => (until, sent),
-            Phase::Proposed | Phase::Settled => return Vec::new(),
+            other => {
+                self.phase = other;
+                return Vec::new();
+            }
         };
         let left = until.since(model.at);
         if left == Nanos(0) {
@@ -298,9 +303,13 @@ impl Policy for Gather {
             else {
                 continue;
             };
-            let is_own = matches!(step.reason, Reason::Gather(GatherReason::Threads { .. }));
-            if is_own && outcome.result == StepResult::Done {
-                gathered.phase = Phase::Moved;
+            if outcome.result != StepResult::Done {
+                continue;
+            }
+            match step.reason {
+                Reason::Gather(GatherReason::Threads { .. }) => gathered.phase = Phase::Moved,
+                Reason::Gather(GatherReason::Release { .. }) => gathered.phase = Phase::Released,
+                _ => {}
             }
         }
     }
