@@ -65,6 +65,12 @@ pub trait Policy {
         false
     }
 
+    /// Whether [`Policy::is_under_way`] holds for any process. The policy is then asked each second,
+    /// however quiet the machine is.
+    fn is_any_under_way(&self) -> bool {
+        false
+    }
+
     /// Whether it uses [`Model::touches`], which cost time and memory to collect.
     fn wants_touches(&self) -> bool {
         false

@@ -59,7 +59,7 @@ impl Alteration {
             Action::MoveProcessMemory { nodes, .. } => Self::Memory(nodes.clone()),
             Action::SetAffinity { tid, cpus, via, .. } => {
                 let threads = seen.model.threads_of(app);
-                let index = threads.iter().position(|one| one.tid == *tid)?;
+                let index = threads.binary_search_by_key(tid, |one| one.tid).ok()?;
                 Self::thread(seen, app.threads.start + index, cpus, *via)?
             }
             Action::Unreplicate { .. } | Action::SetSampling { .. } => return None,

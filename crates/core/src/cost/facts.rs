@@ -238,7 +238,10 @@ impl Facts {
         let wait = group.misses * latency;
         let stalled = match sums.stalls_known {
             true => cycles * sums.stalled / sums.cpus,
-            false => expected(wait / self.charges.outstanding, wait, cycles * sums.slowed()),
+            false => {
+                let other = (cycles * sums.slowed() - transfers).max(0.0);
+                expected(wait / self.charges.outstanding, wait, other)
+            }
         };
         let stalled = stalled.min(most).min(wait);
         if stalled > 0.0 {

@@ -383,7 +383,9 @@ impl Policy for Auto {
     }
 
     fn pace(&self, lane: usize) -> Pace {
-        let others = match self.is_calm() && !self.asymsched.is_any_moving() {
+        let mut members = self.members.iter();
+        let is_moving = self.asymsched.is_any_moving() || members.any(|one| one.is_any_under_way());
+        let others = match self.is_calm() && !is_moving {
             true => self.carrefour.period().clamp(EPOCH, lane::LONGEST_PERIOD),
             false => EPOCH,
         };

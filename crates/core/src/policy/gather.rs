@@ -7,9 +7,9 @@
 //! queue at the one controller and the crowd in the one cache.
 //!
 //! A process fits a node if each of its running threads has a core there that no other process
-//! uses. The guard checks the room for its memory. Sampled pages, and pages between them, follow
-//! the threads for [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If
-//! more threads run on the node than it has CPUs, the process may use all nodes again.
+//! uses, and its memory fits too. Sampled pages, and pages between them, follow the threads for
+//! [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If the threads on the
+//! node want more than its CPUs, the process may use all nodes again.
 
 mod pages;
 mod reason;
@@ -24,9 +24,10 @@ use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::index_set::CpuSet;
 use crate::model::{App, Model, Thread};
-use crate::plan::{Action, Mechanism, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
+use crate::plan::{Action, Kind, Mechanism, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
 use crate::random::Random;
 use crate::topology::Topology;
+use crate::trial::Judged;
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -79,10 +80,8 @@ enum Phase {
     Moved,
     /// Pages follow until this time. These were sent already.
     Following { until: Nanos, sent: BTreeSet<u64> },
-    /// It stays there.
+    /// It stays there, or was released. It is not gathered once more.
     Settled,
-    /// It may use all nodes again, and is not gathered once more.
-    Released,
 }
 
 impl Gather {
@@ -92,6 +91,10 @@ impl Gather {
             let is_same = model.app(*pid).is_some_and(|app| app.started == gathered.started);
             is_same && !matches!(gathered.phase, Phase::Proposed)
         });
+    }
+
+    fn is_settled(&self, pid: Pid) -> bool {
+        self.gathered.get(&pid).is_some_and(|one| matches!(one.phase, Phase::Settled))
     }
 
     fn of_app(
@@ -131,9 +134,11 @@ impl Gathered {
     /// Pages that follow the threads now, and the rate at which they are sampled.
     fn follow(&mut self, model: &Model, index: usize) -> Vec<Proposal> {
         let app = &model.apps[index];
-        let sampling = |sampling| {
+        let sampling = |follows| {
+            let sampling = if follows { ACCURATE } else { Sampling::Off };
             let action = Action::SetSampling { pid: Some(app.pid), sampling };
-            Proposal { policy: REGISTERED.name, action, reason: reason(GatherReason::Sampling) }
+            let reason = reason(GatherReason::Sampling { follows });
+            Proposal { policy: REGISTERED.name, action, reason }
         };
         let (until, mut sent) = match core::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Moved => (model.at + FOLLOWING, BTreeSet::new()),
@@ -145,11 +150,11 @@ impl Gathered {
         };
         let left = until.since(model.at);
         if left == Nanos(0) {
-            return vec![sampling(Sampling::Off)];
+            return vec![sampling(false)];
         }
         let pages = pages::towards(model, index, self.node, &mut sent);
         self.phase = Phase::Following { until, sent };
-        let mut steps = vec![sampling(ACCURATE)];
+        let mut steps = vec![sampling(true)];
         if !pages.is_empty() {
             let action = Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
             let reason = reason(GatherReason::Follows { node: self.node, left });
@@ -184,6 +189,10 @@ fn place(
     let memory = app.memory.as_ref()?;
     let all: u64 = memory.iter().map(|bytes| bytes.0).sum();
     let here = |node: usize| running.iter().filter(|t| topology.node_of_cpu(t.cpu) == node).count();
+    let has_room = |node: usize| {
+        let free = model.free_memory.as_ref();
+        free.is_none_or(|free| free[node].0 >= all - memory[node].0)
+    };
     let fits = |node: &usize| {
         let free = load.cores[*node].saturating_sub(load.running[*node] - here(*node));
         let may = |thread: &&Thread| {
@@ -191,6 +200,7 @@ fn place(
         };
         topology.has_memory(*node)
             && app.may_use_node(*node)
+            && has_room(*node)
             && running.len() <= free
             && running.iter().all(may)
     };
@@ -230,8 +240,8 @@ fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
     (all > 0.0).then(|| (remote / all).clamp(0.0, 1.0))
 }
 
-/// Lets the threads of a process run on all nodes again, if more threads run on its node than there
-/// are CPUs.
+/// Lets the threads of a process run on all nodes again, if its threads and others there want more than
+/// its CPUs.
 fn release(
     model: &Model,
     topology: &Topology,
@@ -241,18 +251,29 @@ fn release(
 ) -> Vec<Proposal> {
     let cpus = topology.usable(topology.cpus_of_node(node)).len();
     let threads = load.running[node];
-    if threads <= cpus {
+    let is_crowded = match load.wanted[node] {
+        Some(wanted) => wanted > cpus as f64,
+        None => threads > cpus,
+    };
+    if !is_crowded {
         return Vec::new();
     }
-    let held = model.threads_of(app).iter().filter(|t| t.exempt.is_none() && t.is_narrowed);
+    let is_held = |one: &&Thread| {
+        one.exempt.is_none() && one.is_narrowed && topology.node_of_cpu(one.cpu) == node
+    };
+    let held = model.threads_of(app).iter().filter(is_held);
     let reason = GatherReason::Release { node, threads, cpus };
     held.map(|t| affinity(app, t, topology.usable(&t.allowed), None, reason)).collect()
 }
 
-/// Usable cores of each node, and running threads of all processes there.
+/// The load of each node by all processes.
 struct Load {
+    /// Usable cores.
     cores: Vec<usize>,
+    /// Running threads.
     running: Vec<usize>,
+    /// CPUs that the threads want; `None` if the kernel does not count how long they wait.
+    wanted: Vec<Option<f64>>,
 }
 
 impl Load {
@@ -261,11 +282,15 @@ impl Load {
             let usable = topology.usable(topology.cpus_of_node(node));
             usable.iter().map(|cpu| topology.cpu(cpu).core).collect::<BTreeSet<usize>>().len()
         };
-        let mut running = vec![0; topology.node_count()];
-        for thread in model.threads.iter().filter(|thread| thread.is_running()) {
-            running[topology.node_of_cpu(thread.cpu)] += 1;
+        let (mut running, mut wanted) =
+            (vec![0; topology.node_count()], vec![Some(0.0); topology.node_count()]);
+        for thread in &model.threads {
+            let node = topology.node_of_cpu(thread.cpu);
+            running[node] += usize::from(thread.is_running());
+            let asked = thread.queued_share.map(|_| thread.wanted_share());
+            wanted[node] = wanted[node].zip(asked).map(|(sum, asked)| sum + asked);
         }
-        Self { cores: (0..topology.node_count()).map(cores).collect(), running }
+        Self { cores: (0..topology.node_count()).map(cores).collect(), running, wanted }
     }
 }
 
@@ -303,20 +328,21 @@ impl Policy for Gather {
             else {
                 continue;
             };
-            if outcome.result != StepResult::Done {
-                continue;
-            }
-            match step.reason {
-                Reason::Gather(GatherReason::Threads { .. }) => gathered.phase = Phase::Moved,
-                Reason::Gather(GatherReason::Release { .. }) => gathered.phase = Phase::Released,
-                _ => {}
+            let has_moved = matches!(step.reason, Reason::Gather(GatherReason::Threads { .. }));
+            if has_moved && outcome.result == StepResult::Done {
+                gathered.phase = Phase::Moved;
             }
         }
     }
 
-    fn judge(&mut self, judged: &[crate::trial::Judged], _: Nanos) {
-        for one in judged.iter().filter(|one| one.verdict.is_undone()) {
-            self.gathered.remove(&one.pid);
+    fn judge(&mut self, judged: &[Judged], _: Nanos) {
+        let own = |one: &&Judged| one.policy == REGISTERED.name && one.verdict.is_undone();
+        for one in judged.iter().filter(own) {
+            let is_gathering = one.kinds.contains(&Kind::Pages(Mechanism::Following));
+            // A release that was undone leaves the process where it was.
+            if is_gathering || !self.is_settled(one.pid) {
+                self.gathered.remove(&one.pid);
+            }
         }
     }
 
@@ -330,6 +356,10 @@ impl Policy for Gather {
     fn is_under_way(&self, pid: Pid) -> bool {
         let phase = self.gathered.get(&pid).map(|gathered| &gathered.phase);
         matches!(phase, Some(Phase::Moved | Phase::Following { .. }))
+    }
+
+    fn is_any_under_way(&self) -> bool {
+        self.gathered.keys().any(|pid| self.is_under_way(*pid))
     }
 
     fn full_sampling(&self) -> Option<u64> {

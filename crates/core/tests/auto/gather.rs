@@ -2,7 +2,7 @@
 
 use crate::scene::{Host, World, pages, process, second};
 use rondpoint_core::topology::synthetic;
-use rondpoint_core::{Action, CpuSet, Matrix, Model, Proposal, Tid, Topology};
+use rondpoint_core::{Action, Bytes, CpuSet, Matrix, Model, Nanos, Proposal, Tid, Topology};
 
 /// A machine with local accesses of 90 ns, and remote ones of 250 ns.
 fn far_nodes(line: &str) -> Topology {
@@ -82,6 +82,33 @@ fn a_process_stays_where_no_node_has_a_core_for_each_of_its_threads() {
 }
 
 #[test]
+fn a_process_stays_where_its_memory_has_no_room() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let goes_to = |free_mib: [u64; 2]| {
+        let mut model = service(10, &topology, &[0, 1, 4, 5], SPREAD);
+        model.free_memory = Some(free_mib.map(|mib| Bytes(mib << 20)).into());
+        let (steps, _) = World::new(topology.clone(), Host::Obeys).decide(&model);
+        goes(&steps, &topology).0.first().map(|mask| mask.is_subset(topology.cpus_of_node(0)))
+    };
+    assert_eq!([[4096, 4096], [10, 4096], [10, 10]].map(goes_to), [Some(true), Some(false), None]);
+}
+
+/// A quiet Carrefour is asked every two seconds only.
+#[test]
+fn while_pages_follow_the_policies_are_asked_each_second() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    for at in 1..10 {
+        world.decide(&second(at, &topology));
+    }
+    let quiet = world.wait();
+    world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
+    world.decide(&service(12, &topology, &[0, 1, 4, 5], SPREAD));
+    assert!(world.is_under_way(1), "quiet: {quiet:?}");
+    assert!(world.wait() <= Nanos::from_secs(1), "{:?}", world.wait());
+}
+
+#[test]
 fn a_process_that_needs_the_bandwidth_of_both_nodes_stays() {
     let topology = far_nodes("node:2 core:4 mhz:2200 gbs:2");
     let mut world = World::new(topology.clone(), Host::Obeys);
@@ -101,9 +128,9 @@ fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
         world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
     }
     let crowd = |at: u64| {
-        let mut model = service(at, &topology, &[0, 1, 2, 3, 0, 1, 2, 3], TOGETHER);
+        let mut model = service(at, &topology, &[0, 1, 2, 3].repeat(25), TOGETHER);
         for thread in &mut model.threads {
-            (thread.cpu_share, thread.queued_share, thread.is_narrowed) = (0.5, Some(0.5), true);
+            (thread.cpu_share, thread.queued_share, thread.is_narrowed) = (0.04, Some(0.9), true);
         }
         model
     };

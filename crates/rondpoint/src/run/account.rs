@@ -183,8 +183,8 @@ impl Diary {
         }
     }
 
-    /// The windows after the last action. Where these are shorter than [`LEAST_AFTER_S`], those
-    /// after the actions before it too.
+    /// The windows after the last action, and those after actions that came less than
+    /// [`LEAST_AFTER_S`] later. Where these are shorter, the period before them too.
     pub(super) fn after(&self) -> Period {
         let mut after = self.since.clone();
         if after.seconds < LEAST_AFTER_S {

@@ -1,11 +1,12 @@
 //! Sets one sampling rate for each process: the fastest that a policy wants. Carrefour's rate
-//! depends on the changes of its last round. AsymSched wants many samples while memory follows
-//! threads. `naming` wants many samples while they have to name pairs. Data that goes from cache to
+//! depends on the changes of its last round. AsymSched and `gather` want many samples while memory
+//! follows threads. `naming` wants many samples while they have to name pairs. Data that goes from cache to
 //! cache makes little traffic to memory, so Carrefour alone would switch samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
 use crate::policy::asymsched::AsymSchedReason;
+use crate::policy::gather::GatherReason;
 use crate::policy::sharing::SharingReason;
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
@@ -18,6 +19,8 @@ pub(super) struct Rates {
     placing: BTreeMap<Pid, Sampling>,
     /// Requests of AsymSched, while memory follows threads.
     following: BTreeMap<Pid, Sampling>,
+    /// Requests of `gather`, while pages follow threads.
+    gathering: BTreeMap<Pid, Sampling>,
     /// Requests of `naming`, while samples have to name pairs.
     naming: BTreeMap<Pid, Sampling>,
 }
@@ -30,10 +33,14 @@ impl Rates {
                 return true;
             };
             let before = self.rate(*pid);
-            let is_nobodys = !self.placing.contains_key(pid) && !self.following.contains_key(pid);
+            let policies = [&self.placing, &self.following, &self.gathering];
+            let is_nobodys = !policies.iter().any(|wishes| wishes.contains_key(pid));
             let (wishes, holds) = match proposal.reason {
                 Reason::AsymSched(AsymSchedReason::Sampling { follows }) => {
                     (&mut self.following, follows)
+                }
+                Reason::Gather(GatherReason::Sampling { follows }) => {
+                    (&mut self.gathering, follows)
                 }
                 Reason::Sharing(SharingReason::Sampling { names }) => (&mut self.naming, names),
                 _ => (&mut self.placing, true),
@@ -58,11 +65,13 @@ impl Rates {
     pub(super) fn forget_gone(&mut self, model: &Model) {
         self.placing.retain(|pid, _| model.app(*pid).is_some());
         self.following.retain(|pid, _| model.app(*pid).is_some());
+        self.gathering.retain(|pid, _| model.app(*pid).is_some());
         self.naming.retain(|pid, _| model.app(*pid).is_some());
     }
 
     fn rate(&self, pid: Pid) -> Option<Sampling> {
-        let wishes = [&self.placing, &self.following, &self.naming].map(|of| of.get(&pid));
+        let wishes = [&self.placing, &self.following, &self.gathering, &self.naming];
+        let wishes = wishes.map(|of| of.get(&pid));
         wishes.into_iter().flatten().copied().min_by_key(|wish| wish.cycles().unwrap_or(u64::MAX))
     }
 }
@@ -89,6 +98,9 @@ mod tests {
         };
         let reason = match who {
             "placing" => Reason::Other(who.to_string()),
+            "gathering" | "gathered" => {
+                Reason::Gather(GatherReason::Sampling { follows: who == "gathering" })
+            }
             "naming" | "named" => {
                 Reason::Sharing(SharingReason::Sampling { names: who == "naming" })
             }
@@ -103,6 +115,12 @@ mod tests {
             }
             _ => "-".into(),
         }
+    }
+
+    #[test]
+    fn pages_that_have_followed_leave_the_rate_to_carrefour() {
+        check("placing:200 gathering:100 gathered:off", "200 100 200");
+        check("gathering:100 placing:off gathered:off", "100 - off");
     }
 
     #[test]

@@ -31,8 +31,11 @@ pub enum GatherReason {
         /// Time for which pages still follow.
         left: Nanos,
     },
-    /// Samples name the pages that follow.
-    Sampling,
+    /// Samples name the pages that follow, or need not any more.
+    Sampling {
+        /// Pages follow.
+        follows: bool,
+    },
     /// The threads may run on all nodes again.
     Release {
         /// The node that they were held to.
@@ -54,7 +57,10 @@ impl fmt::Display for GatherReason {
             Self::Follows { node, left } => {
                 write!(f, "pages follow their threads to node {node}, for {left} more")
             }
-            Self::Sampling => write!(f, "to see the pages of threads that were gathered"),
+            Self::Sampling { follows: true } => {
+                write!(f, "to see the pages of threads that were gathered")
+            }
+            Self::Sampling { follows: false } => write!(f, "pages have followed their threads"),
             Self::Release { node, threads, cpus } => {
                 write!(f, "{threads} threads run on the {cpus} CPUs of node {node}: all CPUs again")
             }
