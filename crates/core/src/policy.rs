@@ -65,8 +65,8 @@ pub trait Policy {
         false
     }
 
-    /// Whether [`Policy::is_under_way`] holds for any process. The policy is then asked each second,
-    /// however quiet the machine is.
+    /// Whether [`Policy::is_under_way`] holds for any process. The policy is then asked each
+    /// second, however quiet the machine is.
     fn is_any_under_way(&self) -> bool {
         false
     }

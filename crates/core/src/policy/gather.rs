@@ -240,8 +240,8 @@ fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
     (all > 0.0).then(|| (remote / all).clamp(0.0, 1.0))
 }
 
-/// Lets the threads of a process run on all nodes again, if its threads and others there want more than
-/// its CPUs.
+/// Lets the threads of a process run on all nodes again, if its threads and others there want more
+/// than its CPUs.
 fn release(
     model: &Model,
     topology: &Topology,

@@ -1,7 +1,7 @@
 //! Sets one sampling rate for each process: the fastest that a policy wants. Carrefour's rate
 //! depends on the changes of its last round. AsymSched and `gather` want many samples while memory
-//! follows threads. `naming` wants many samples while they have to name pairs. Data that goes from cache to
-//! cache makes little traffic to memory, so Carrefour alone would switch samples off.
+//! follows threads. `naming` wants many samples while they have to name pairs. Data that goes from
+//! cache to cache makes little traffic to memory, so Carrefour alone would switch samples off.
 
 use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
