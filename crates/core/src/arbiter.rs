@@ -341,9 +341,9 @@ fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Prop
 /// Moves of memory that a policy will propose after its threads have moved. A placement of threads
 /// on other nodes is priced with these moves.
 fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
-    let moves_all =
-        |step: &&Proposal| step.reason.is_indivisible() || step.reason.gathers_on().is_some();
-    let Some(first) = candidate.steps.iter().find(moves_all) else { return Vec::new() };
+    let Some(first) = candidate.steps.iter().find(|step| step.reason.moves_all_threads()) else {
+        return Vec::new();
+    };
     let mut steps = Vec::new();
     for app in candidate.claims.iter().filter_map(|pid| seen.model.app(*pid)) {
         let nodes = match first.reason.gathers_on() {

@@ -33,9 +33,9 @@ impl Candidate {
             self.steps.extend(permitted.step);
             refused.extend(permitted.refused);
         }
-        let moves_all =
-            |one: &Proposal| one.reason.is_indivisible() || one.reason.gathers_on().is_some();
-        let stops = |one: &&Refused| !one.refusal.is_of_subject() || moves_all(&one.proposal);
+        let stops = |one: &&Refused| {
+            !one.refusal.is_of_subject() || one.proposal.reason.moves_all_threads()
+        };
         let stop = refused.iter().find(stops).map(|one| one.refusal).filter(|_| !in_parts);
         let partners = partners(&refused);
         let stays = |step: &mut Proposal| stop.is_some() || has_partner(step, &partners);

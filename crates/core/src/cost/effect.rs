@@ -230,10 +230,11 @@ impl Moved {
             let samples = way.samples;
             // The group's share of the accesses to these pages.
             let users = match (samples > 0.0, mechanism) {
-                // These pages were sampled before their threads moved.
-                (_, Mechanism::Following) => share * own / asked[*from].max(1e-12),
+                // Pages that follow were sampled before their threads moved.
+                (_, Mechanism::Following) | (false, Mechanism::Interleaving) => {
+                    share * own / asked[*from].max(1e-12)
+                }
                 (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
-                (false, Mechanism::Interleaving) => share * own / asked[*from].max(1e-12),
                 (false, Mechanism::Offloading) => f64::from(u8::from(group.node == *from)),
                 (false, _) => f64::from(u8::from(group.node == *to)),
             };

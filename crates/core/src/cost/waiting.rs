@@ -28,7 +28,8 @@ const CYCLES_OF_WORK: f64 = 1.0;
 /// hardly any program does only that.
 const MOST_CYCLES_OF_WORK: f64 = 2.5;
 
-/// Share of its cycles for which a thread with so many instructions per cycle waits, for whatever.
+/// Share of its cycles for which a thread with so many instructions per cycle waits, for memory or
+/// for anything else.
 pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
     beside_work(CYCLES_OF_WORK, instructions_per_cycle)
 }
@@ -38,10 +39,10 @@ fn beside_work(cycles: f64, instructions_per_cycle: f64) -> f64 {
 }
 
 /// The expected wait for memory. Its lower bound is the wait with the usual number of misses under
-/// way. Its upper bound is the wait for whatever, or the misses one after the other if that is
+/// way. Its upper bound is the wait for anything, or the misses one after the other if that is
 /// less.
-pub(super) fn expected(usual: f64, one_by_one: f64, whatever: f64) -> f64 {
-    usual.midpoint(whatever.min(one_by_one).max(usual))
+pub(super) fn expected(usual: f64, one_by_one: f64, anything: f64) -> f64 {
+    usual.midpoint(anything.min(one_by_one).max(usual))
 }
 
 /// Instructions per cycle of some threads, each weighted by its CPU time; `None` if one of them is

@@ -3,6 +3,7 @@
 
 use crate::index_set::CpuSet;
 use crate::observation::Exemption;
+use crate::topology::Topology;
 use crate::units::Tid;
 use alloc::vec::Vec;
 
@@ -120,6 +121,12 @@ impl Thread {
             accesses_by_node: None,
             ran_on: None,
         }
+    }
+
+    /// The CPUs of a node that it may use.
+    #[must_use]
+    pub fn usable_on(&self, node: usize, topology: &Topology) -> CpuSet {
+        topology.usable(&topology.cpus_of_node(node).intersection(&self.allowed))
     }
 
     /// Whether it uses enough of a CPU to disturb another thread there.

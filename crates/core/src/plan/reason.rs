@@ -182,6 +182,13 @@ impl Reason {
         }
     }
 
+    /// Whether the proposal is a part of a placement of all threads of a process. Memory follows
+    /// them.
+    #[must_use]
+    pub fn moves_all_threads(&self) -> bool {
+        self.is_indivisible() || self.gathers_on().is_some()
+    }
+
     /// The thread with which this thread changes places, if the proposal is one half of an
     /// exchange. Both move or neither.
     #[must_use]

@@ -408,8 +408,7 @@ impl Policy for Auto {
 
 /// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
-    let moves_all = step.reason.is_indivisible() || step.reason.gathers_on().is_some();
-    step.action.kind() == Kind::Affinity && !moves_all
+    step.action.kind() == Kind::Affinity && !step.reason.moves_all_threads()
 }
 
 /// Whether a step moves memory after all threads of a node.

@@ -118,7 +118,7 @@ impl Gather {
         self.gathered.insert(app.pid, gathered);
         let movable = || {
             let threads = model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());
-            let with_cpus = threads.map(|thread| (thread, usable_on(thread, node, topology)));
+            let with_cpus = threads.map(|thread| (thread, thread.usable_on(node, topology)));
             with_cpus.filter(|(_, cpus)| !cpus.is_empty())
         };
         let running = movable().filter(|(thread, _)| thread.is_running());
@@ -137,7 +137,7 @@ impl Gathered {
         let sampling = |follows| {
             let sampling = if follows { ACCURATE } else { Sampling::Off };
             let action = Action::SetSampling { pid: Some(app.pid), sampling };
-            let reason = reason(GatherReason::Sampling { follows });
+            let reason = Reason::Gather(GatherReason::Sampling { follows });
             Proposal { policy: REGISTERED.name, action, reason }
         };
         let (until, mut sent) = match core::mem::replace(&mut self.phase, Phase::Settled) {
@@ -157,7 +157,7 @@ impl Gathered {
         let mut steps = vec![sampling(true)];
         if !pages.is_empty() {
             let action = Action::MovePages { pid: app.pid, mechanism: Mechanism::Following, pages };
-            let reason = reason(GatherReason::Follows { node: self.node, left });
+            let reason = Reason::Gather(GatherReason::Follows { node: self.node, left });
             steps.push(Proposal { policy: REGISTERED.name, action, reason });
         }
         steps
@@ -196,7 +196,7 @@ fn place(
     let fits = |node: &usize| {
         let free = load.cores[*node].saturating_sub(load.running[*node] - here(*node));
         let may = |thread: &&Thread| {
-            thread.exempt.is_none() && !usable_on(thread, *node, topology).is_empty()
+            thread.exempt.is_none() && !thread.usable_on(*node, topology).is_empty()
         };
         topology.has_memory(*node)
             && app.may_use_node(*node)
@@ -220,23 +220,16 @@ fn place(
 /// Share of a process's accesses that goes to other nodes: by its traffic, or else by the counters
 /// of its threads. `None` if neither is known.
 fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
-    let (remote, all) = match &app.traffic {
-        Some(traffic) => {
-            let rates = &traffic.requests_per_us;
-            let local: f64 = (0..rates.size()).map(|node| rates[(node, node)]).sum();
-            let all: f64 = rates.rows().flatten().sum();
-            (all - local, all)
-        }
-        None => {
-            let counted = threads.iter().filter_map(|thread| {
-                let rates = &thread.rates;
-                Some((thread.cpu_share, rates.remote_dram_per_s?, rates.memory_per_s?))
-            });
-            counted.fold((0.0, 0.0), |(remote, all), (share, of, rate)| {
-                (remote + share * of, all + share * rate)
-            })
-        }
-    };
+    if let Some(traffic) = &app.traffic {
+        return traffic.local_percent().map(|local| 1.0 - local / 100.0);
+    }
+    let counted = threads.iter().filter_map(|thread| {
+        let rates = &thread.rates;
+        Some((thread.cpu_share, rates.remote_dram_per_s?, rates.memory_per_s?))
+    });
+    let (remote, all) = counted.fold((0.0, 0.0), |(remote, all), (share, of, rate)| {
+        (remote + share * of, all + share * rate)
+    });
     (all > 0.0).then(|| (remote / all).clamp(0.0, 1.0))
 }
 
@@ -294,23 +287,15 @@ impl Load {
     }
 }
 
-fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
-    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
-}
-
 fn affinity(
     app: &App,
     thread: &Thread,
     cpus: CpuSet,
     via: Option<usize>,
-    of: GatherReason,
+    reason: GatherReason,
 ) -> Proposal {
     let action = Action::SetAffinity { pid: app.pid, tid: thread.tid, cpus, via };
-    Proposal { policy: REGISTERED.name, action, reason: reason(of) }
-}
-
-fn reason(of: GatherReason) -> Reason {
-    Reason::Gather(of)
+    Proposal { policy: REGISTERED.name, action, reason: Reason::Gather(reason) }
 }
 
 impl Policy for Gather {

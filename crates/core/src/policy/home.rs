@@ -166,7 +166,7 @@ impl Home {
             let is_pinned = self.pinned.contains_key(&thread.tid);
             let home = self.homes.get(&thread.tid);
             let home = home.filter(|_| is_pinned || uses_memory(thread, thresholds));
-            if let Some(&home) = home.filter(|home| !usable_on(thread, **home, topology).is_empty())
+            if let Some(&home) = home.filter(|home| !thread.usable_on(**home, topology).is_empty())
             {
                 homed[home].push(thread);
             }
@@ -180,7 +180,7 @@ impl Home {
                     let from = topology.node_of_cpu(thread.cpu);
                     let home = self.homes.get(&thread.tid).copied().unwrap_or(node);
                     let crowded = group.crowded();
-                    (usable_on(thread, node, topology), pinned_to(from, node, home, crowded))
+                    (thread.usable_on(node, topology), pinned_to(from, node, home, crowded))
                 }
                 (None, Some(node)) => {
                     let (threads, share) = (homed[node].len(), group.share(topology, node));
@@ -206,7 +206,7 @@ impl Home {
         let mut places = BTreeMap::new();
         let mut room: Vec<usize> =
             (0..homed.len()).map(|node| group.share(topology, node)).collect();
-        let mut beyond = Vec::new();
+        let mut beyond: Vec<&Thread> = Vec::new();
         for (node, threads) in homed.iter_mut().enumerate() {
             let share = room[node];
             if threads.len() > share + share / 2 {
@@ -221,7 +221,7 @@ impl Home {
         }
         for thread in beyond.into_iter().filter(|_| group.crowded().is_crowd()) {
             let has_room =
-                |node: &usize| room[*node] > 0 && !usable_on(thread, *node, topology).is_empty();
+                |node: &usize| room[*node] > 0 && !thread.usable_on(*node, topology).is_empty();
             let order = |node: &usize| {
                 let is_pinned = self.pinned.get(&thread.tid) == Some(node);
                 (is_pinned, topology.node_of_cpu(thread.cpu) == *node, room[*node])
@@ -277,10 +277,6 @@ fn groups<'a>(model: &'a Model, topology: &Topology) -> Vec<Group<'a>> {
         Group { cpus, apps, threads }
     };
     by_cpus.into_iter().map(group).collect()
-}
-
-fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
-    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
 }
 
 fn pinned_to(from: usize, node: usize, home: usize, crowded: Crowded) -> HomeReason {

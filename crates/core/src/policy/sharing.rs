@@ -154,7 +154,7 @@ impl Sharing {
         };
         let thread = &model.threads[shift.thread as usize];
         let cpus = match self.preset.hold {
-            Hold::Node => usable_on(thread, to, topology),
+            Hold::Node => thread.usable_on(to, topology),
             Hold::Release => topology.usable(&thread.allowed),
         };
         affinity(thread, model, cpus, Some(cpu), reason)
@@ -164,12 +164,8 @@ impl Sharing {
         let Stay { thread, node, group } = stay;
         let thread = &model.threads[thread as usize];
         let reason = SharingReason::Stay { threads: group, node };
-        affinity(thread, model, usable_on(thread, node, topology), None, reason)
+        affinity(thread, model, thread.usable_on(node, topology), None, reason)
     }
-}
-
-fn usable_on(thread: &Thread, node: usize, topology: &Topology) -> CpuSet {
-    topology.usable(&topology.cpus_of_node(node).intersection(&thread.allowed))
 }
 
 fn affinity(

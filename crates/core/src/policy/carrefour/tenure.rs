@@ -52,9 +52,10 @@ pub(super) struct Colocated {
     times: u32,
     /// The present pause of co-location, with its length and reason.
     pause: Option<InVain>,
-    /// A policy moved threads since the last round, or before it.
+    /// A policy moved threads since the last round.
     is_disturbed: bool,
-    was_disturbed: bool,
+    /// The last round had no verdict for that reason.
+    has_skipped: bool,
 }
 
 impl Colocated {
@@ -85,8 +86,8 @@ impl Colocated {
         app: usize,
     ) -> Option<InVain> {
         let used = self.used(model, topology, app);
-        let is_told = !core::mem::take(&mut self.is_disturbed) || self.was_disturbed;
-        self.was_disturbed = !is_told;
+        let is_told = !core::mem::take(&mut self.is_disturbed) || self.has_skipped;
+        self.has_skipped = !is_told;
         self.pause = match self.pause {
             Some(pause) if pause.rounds > 1 => Some(InVain { rounds: pause.rounds - 1, ..pause }),
             _ if is_told => self.judge(rule, used),
