@@ -4,7 +4,8 @@
 //! part of their accesses is remote wherever the pages lie, and no move of pages or of single
 //! threads wins anything. On one node all accesses are local, and lines go through one cache.
 //! numad(8) places processes in this way by default. Here the cost model decides: it prices the
-//! queue at the one controller and the crowd in the one cache.
+//! queue at the one controller and the crowd in the one cache. Outside of `auto` nothing is priced,
+//! and a trial alone undoes a loss.
 //!
 //! A process fits a node if each of its running threads has a core there that no other process
 //! uses, and its memory fits too. Sampled pages, and pages between them, follow the threads for

@@ -52,7 +52,8 @@ impl fmt::Display for GatherReason {
         match self {
             Self::Threads { node, threads, nodes, remote_percent, memory } => write!(
                 f,
-                "{threads} running threads on {nodes} nodes fit on node {node}; {remote_percent:.0} % of their accesses are remote; {memory} on other nodes"
+                "{threads} running threads on {nodes} node{} fit on node {node}; {remote_percent:.0} % of their accesses are remote; {memory} on other nodes",
+                if *nodes == 1 { "" } else { "s" }
             ),
             Self::Follows { node, left } => {
                 write!(f, "pages follow their threads to node {node}, for {left} more")
