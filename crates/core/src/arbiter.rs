@@ -347,7 +347,7 @@ fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
     let mut steps = Vec::new();
     for app in candidate.claims.iter().filter_map(|pid| seen.model.app(*pid)) {
         let nodes = match first.reason.gathers_on() {
-            Some(node) => memory_elsewhere(app, node),
+            Some(node) => NodeMove::all_to(node, app.memory.as_deref().unwrap_or_default()),
             None => memory_after(seen, app, &candidate.steps),
         };
         if nodes.is_empty() {
@@ -359,13 +359,6 @@ fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
         steps.push(Proposal { policy: first.policy, action, reason: first.reason.clone() });
     }
     steps
-}
-
-/// Moves of all memory of a process on other nodes to `node`.
-fn memory_elsewhere(app: &App, node: usize) -> Vec<NodeMove> {
-    let memory = app.memory.iter().flatten().enumerate();
-    let away = memory.filter(|(from, bytes)| *from != node && bytes.0 > 0);
-    away.map(|(from, _)| NodeMove { from, to: node }).collect()
 }
 
 /// For each node: the node to which most of its threads move, and so their memory.

@@ -136,6 +136,16 @@ pub struct NodeMove {
     pub to: usize,
 }
 
+impl NodeMove {
+    /// Moves of all memory on other nodes to `node`, of a process with so much memory on each node.
+    #[must_use]
+    pub fn all_to(node: usize, memory: &[Bytes]) -> Vec<Self> {
+        let held = memory.iter().enumerate().filter(|(_, bytes)| bytes.0 > 0);
+        let sources = held.map(|(from, _)| from).filter(|from| *from != node);
+        sources.map(|from| Self { from, to: node }).collect()
+    }
+}
+
 /// How often addresses are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "kebab-case"))]

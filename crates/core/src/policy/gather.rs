@@ -9,8 +9,9 @@
 //!
 //! A process fits a node if each of its running threads has a core there that no other process
 //! uses, and its memory fits too. Sampled pages, and pages between them, follow the threads for
-//! [`FOLLOWING`]; then the trial is judged. Carrefour brings the rest later. If the threads on the
-//! node want more than its CPUs, the process may use all nodes again.
+//! [`FOLLOWING`]. If most remote accesses are left then, all memory follows at once. Then the trial
+//! is judged. Carrefour brings the rest later. If the threads on the node want more than its CPUs,
+//! the process may use all nodes again.
 
 mod pages;
 mod reason;
@@ -25,7 +26,9 @@ use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::index_set::CpuSet;
 use crate::model::{App, Model, Thread};
-use crate::plan::{Action, Kind, Mechanism, Outcome, Plan, Proposal, Reason, Sampling, StepResult};
+use crate::plan::{
+    Action, Kind, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
+};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::Judged;
@@ -55,6 +58,10 @@ const LEAST_REMOTE: f64 = 0.05;
 /// Least share of a process's CPU time that its running threads use (our choice). Threads that
 /// sleep most of the time have little to win, and may wait for another process on another node.
 const MOST_OF_IT: f64 = 0.9;
+/// Share of the remote accesses that are left after [`FOLLOWING`], above which most memory has not
+/// followed (our choice: that of AsymSched). It is too large to be sampled in that time, or its
+/// pages were refused.
+const MOST_LEFT: f64 = 0.5;
 /// The rate at which pages are sampled while they follow.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
 
@@ -70,6 +77,8 @@ struct Gathered {
     /// Start time of the process. It tells a reused pid.
     started: Nanos,
     node: usize,
+    /// Share of its accesses that was remote before.
+    remote: f64,
     phase: Phase,
 }
 
@@ -81,6 +90,8 @@ enum Phase {
     Moved,
     /// Pages follow until this time. These were sent already.
     Following { until: Nanos, sent: BTreeSet<u64> },
+    /// The move of all its memory was proposed.
+    Bulk,
     /// It stays there, or was released. It is not gathered once more.
     Settled,
 }
@@ -114,8 +125,10 @@ impl Gather {
             }
             return [steps, release(model, topology, load, app, node)].concat();
         }
-        let Some((node, reason)) = place(model, topology, load, app) else { return Vec::new() };
-        let gathered = Gathered { started: app.started, node, phase: Phase::Proposed };
+        let Some((node, remote, reason)) = place(model, topology, load, app) else {
+            return Vec::new();
+        };
+        let gathered = Gathered { started: app.started, node, remote, phase: Phase::Proposed };
         self.gathered.insert(app.pid, gathered);
         let movable = || {
             let threads = model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());
@@ -144,6 +157,7 @@ impl Gathered {
         let (until, mut sent) = match core::mem::replace(&mut self.phase, Phase::Settled) {
             Phase::Moved => (model.at + FOLLOWING, BTreeSet::new()),
             Phase::Following { until, sent } => (until, sent),
+            Phase::Bulk => return Vec::new(),
             other => {
                 self.phase = other;
                 return Vec::new();
@@ -151,7 +165,7 @@ impl Gathered {
         };
         let left = until.since(model.at);
         if left == Nanos(0) {
-            return vec![sampling(false)];
+            return core::iter::once(sampling(false)).chain(self.rest(model, app)).collect();
         }
         let pages = pages::towards(model, index, self.node, &mut sent);
         self.phase = Phase::Following { until, sent };
@@ -163,16 +177,34 @@ impl Gathered {
         }
         steps
     }
+
+    /// The move of all memory on other nodes, if most remote accesses are left.
+    fn rest(&mut self, model: &Model, app: &App) -> Option<Proposal> {
+        let threads = model.threads_of(app).iter();
+        let running: Vec<&Thread> = threads.filter(|thread| thread.is_running()).collect();
+        let remote = remote_share(app, &running).filter(|now| *now > MOST_LEFT * self.remote)?;
+        let held = app.memory.as_ref()?;
+        let nodes = NodeMove::all_to(self.node, held);
+        let memory = nodes.iter().fold(Bytes(0), |all, step| all + held[step.from]);
+        if nodes.is_empty() {
+            return None;
+        }
+        self.phase = Phase::Bulk;
+        let action = Action::MoveProcessMemory { pid: app.pid, nodes, freeze: false, memory };
+        let remote_percent = 100.0 * remote;
+        let reason = Reason::Gather(GatherReason::Rest { node: self.node, remote_percent });
+        Some(Proposal { policy: REGISTERED.name, action, reason })
+    }
 }
 
-/// The node to which a process is to be brought, with the reason; `None` if it fits none or has
-/// nothing to win.
+/// The node to which a process is to be brought, the share of its accesses that is remote, and the
+/// reason; `None` if it fits no node or has nothing to win.
 fn place(
     model: &Model,
     topology: &Topology,
     load: &Load,
     app: &App,
-) -> Option<(usize, GatherReason)> {
+) -> Option<(usize, f64, GatherReason)> {
     let has_copies = app.replicas.as_ref().is_some_and(|copies| !copies.is_empty());
     let may_move = app.exempt.is_none() && app.policy_read.is_none() && !has_copies;
     if !may_move || app.run_time(model) < YOUNG {
@@ -215,7 +247,7 @@ fn place(
         remote_percent: 100.0 * remote,
         memory: Bytes(all - memory[best].0),
     };
-    Some((best, reason))
+    Some((best, remote, reason))
 }
 
 /// Share of a process's accesses that goes to other nodes: by its traffic, or else by the counters
@@ -324,7 +356,9 @@ impl Policy for Gather {
     fn judge(&mut self, judged: &[Judged], _: Nanos) {
         let own = |one: &&Judged| one.policy == REGISTERED.name && one.verdict.is_undone();
         for one in judged.iter().filter(own) {
-            let is_gathering = one.kinds.contains(&Kind::Pages(Mechanism::Following));
+            let is_gathering = [Kind::Pages(Mechanism::Following), Kind::Bulk]
+                .iter()
+                .any(|kind| one.kinds.contains(kind));
             // A release that was undone leaves the process where it was.
             if is_gathering || !self.is_settled(one.pid) {
                 self.gathered.remove(&one.pid);
@@ -341,7 +375,7 @@ impl Policy for Gather {
     /// True until the pages have followed.
     fn is_under_way(&self, pid: Pid) -> bool {
         let phase = self.gathered.get(&pid).map(|gathered| &gathered.phase);
-        matches!(phase, Some(Phase::Moved | Phase::Following { .. }))
+        matches!(phase, Some(Phase::Moved | Phase::Following { .. } | Phase::Bulk))
     }
 
     fn is_any_under_way(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Threads that use the same data go to one node, and their memory after them.
 
 use crate::scene::{Host, World, pages, process, second};
+use rondpoint_core::plan::NodeMove;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{Action, Bytes, CpuSet, Matrix, Model, Proposal, Tid, Topology};
 
@@ -64,6 +65,25 @@ fn threads_go_to_the_node_with_most_of_the_memory_and_the_rest_follows() {
         world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
     }
     assert!(!world.is_under_way(1), "then it is judged");
+}
+
+/// Sampling names a part of a large memory in two seconds. Its price is that of all memory.
+#[test]
+fn all_memory_follows_if_most_remote_accesses_are_left() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let bulk = |traffic: &str| {
+        let mut world = World::new(topology.clone(), Host::Obeys);
+        world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
+        let decide = |at| world.decide(&service(at, &topology, &[0, 1, 2, 3], traffic)).0;
+        let steps: Vec<Proposal> = (11..16).flat_map(decide).collect();
+        let nodes = |one: &Proposal| match &one.action {
+            Action::MoveProcessMemory { nodes, .. } => Some(nodes.clone()),
+            _ => None,
+        };
+        steps.iter().filter_map(nodes).collect::<Vec<_>>()
+    };
+    assert_eq!(bulk(TOGETHER), [[NodeMove { from: 1, to: 0 }]]);
+    assert_eq!(bulk("0>0:3.6 0>1:0.4"), [] as [Vec<NodeMove>; 0]);
 }
 
 #[test]

@@ -31,6 +31,13 @@ pub enum GatherReason {
         /// Time for which pages still follow.
         left: Nanos,
     },
+    /// All memory on other nodes goes to this node at once.
+    Rest {
+        /// The node.
+        node: usize,
+        /// Accesses to other nodes that are left, percent of all.
+        remote_percent: f64,
+    },
     /// Samples name the pages that follow, or need not any more.
     Sampling {
         /// Pages follow.
@@ -58,6 +65,10 @@ impl fmt::Display for GatherReason {
             Self::Follows { node, left } => {
                 write!(f, "pages follow their threads to node {node}, for {left} more")
             }
+            Self::Rest { node, remote_percent } => write!(
+                f,
+                "the rest of its memory follows to node {node}; {remote_percent:.0} % of its accesses are still remote"
+            ),
             Self::Sampling { follows: true } => {
                 write!(f, "to see the pages of threads that were gathered")
             }
