@@ -19,6 +19,8 @@ pub(super) enum Purpose {
     Wake = 4,
     /// The thread whose message wakes a thread.
     Message = 5,
+    /// Whether a thread that shares its CPU moves to another, and to which.
+    Turn = 6,
 }
 
 #[derive(Debug, Clone)]

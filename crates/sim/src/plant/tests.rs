@@ -293,6 +293,33 @@ fn threads_that_sleep_in_a_crowd_wake_anywhere_in_their_masks() {
     assert!(local_percent(&awake, false) > 99.0, "a thread that never waits stays");
 }
 
+/// Least and most instructions of a thread within ten seconds, relative to their mean, of so many
+/// threads that never wait, on two nodes of four CPUs. The first ones must stay on node 0.
+fn shares_of_time(threads: usize, held: usize) -> (f64, f64) {
+    let program = ALONE.replace("threads = 1", &format!("threads = {threads}"));
+    let endless = program.replace("seconds = 4", "seconds = 1000");
+    let mut world = world("nodes=2 cpus=4 memory=4G", &endless, FirstPlace::Touch);
+    world.plant.start();
+    for thread in 0..held {
+        world.plant.threads[thread].mask = world.plant.topology.cpus_of_node(0).clone();
+    }
+    while world.plant.now() < Nanos::from_secs(10) {
+        world.pass();
+    }
+    let done: Vec<f64> = world.plant.threads.iter().map(|thread| thread.done).collect();
+    let mean = done.iter().sum::<f64>() / done.len() as f64;
+    let least = done.iter().copied().fold(f64::INFINITY, f64::min);
+    (least / mean, done.iter().copied().fold(0.0, f64::max) / mean)
+}
+
+#[test]
+fn endless_loops_that_share_cpus_get_about_the_same_time() {
+    for (threads, held) in [(9, 0), (5, 5), (10, 5), (12, 3)] {
+        let (least, most) = shares_of_time(threads, held);
+        assert!(least > 0.75 && most < 1.3, "{threads}, {held} held: {least:.2} to {most:.2}");
+    }
+}
+
 #[test]
 fn a_program_that_is_stopped_counts_at_its_mean_pace() {
     let whole = world("nodes=2 cpus=2 memory=1G", ALONE, FirstPlace::Touch);
