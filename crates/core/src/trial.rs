@@ -8,8 +8,8 @@
 //!
 //! A trial includes later steps that complete its action. If memory follows threads, windows count
 //! from the arrival of the memory. Before that the threads are far from their memory, and a verdict
-//! would undo the move. The trial is judged three windows after the last action, or after
-//! [`MAX_TRIAL_WINDOWS`]:
+//! would undo the move. The trial is judged three windows after the last action, later if threads
+//! moved and it looks like harm within the noise, or after [`MAX_TRIAL_WINDOWS`]:
 //! - The change is the mean of the available measures. The noise comes from the variance of the
 //!   windows (`noise`).
 //! - A change for the worse beyond the noise is undone. The verdict "better" needs more than

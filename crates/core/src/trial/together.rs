@@ -16,7 +16,7 @@ use super::measure::Verdict;
 use super::noise::Change;
 use super::{Judged, Trial};
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
-use crate::plan::{Action, Plan, Proposal, Reason};
+use crate::plan::{Action, Kind, Plan, Proposal, Reason};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -68,8 +68,20 @@ impl Together {
 
 impl Trial {
     /// Whether enough windows have passed since its last action.
-    fn is_settled(&self) -> bool {
-        self.quiet > MIN_TRIAL_WINDOWS || self.is_overdue()
+    fn is_settled(&self, pid: Pid) -> bool {
+        (self.quiet > MIN_TRIAL_WINDOWS && !self.is_doubtful(pid)) || self.is_overdue()
+    }
+
+    /// Whether a move of threads looks like harm so far, within the noise: the loss is larger than
+    /// one standard error, half of the noise. More windows have less noise, and threads stay where
+    /// they are after the verdict. Rounds of page moves follow each other, so the next one tells.
+    fn is_doubtful(&self, pid: Pid) -> bool {
+        let is_harm = |judged: &Judged| {
+            let whole = judged.comparison.combined;
+            let looks = whole.is_some_and(|whole| whole.change < -0.5 * whole.noise);
+            looks && judged.verdict == Verdict::Unclear
+        };
+        self.kinds.contains(&Kind::Affinity) && is_harm(&self.judged(pid))
     }
 
     /// Whether the trial has reached its longest time, so that the last windows decide.
@@ -86,7 +98,7 @@ pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     while let Some(first) = left.pop_first() {
         let group = with_related(first, &mut left, trials);
         let settled: Vec<Pid> =
-            group.iter().copied().filter(|pid| trials[pid].is_settled()).collect();
+            group.iter().copied().filter(|pid| trials[pid].is_settled(*pid)).collect();
         let is_due =
             settled.len() == group.len() || group.iter().any(|pid| trials[pid].is_overdue());
         if is_due && !settled.is_empty() {
@@ -255,6 +267,25 @@ mod tests {
             }
         }
         assert_eq!(told.join(", "), "4:2 Worse, 8:1 Better");
+    }
+
+    /// A program whose windows differ by a fifth of the mean makes a fifth less after the move.
+    #[test]
+    fn a_move_of_threads_that_looks_like_harm_is_watched_until_it_is_clear() {
+        let noisy = |mean: f64, number: u32| mean + if number % 2 == 0 { 1.0 } else { -1.0 };
+        let told = |after: f64| {
+            let mut trials = Trials::default();
+            (0..6).for_each(|one| drop(trials.observe(&window(&[noisy(10.0, one)]), |_| false)));
+            trials.begin(&plan(1, &[1]));
+            let late = 1..=13;
+            let judged =
+                |late: u32| (late, trials.observe(&window(&[noisy(after, late)]), |_| false));
+            let ended = late.map(judged).find(|(_, judged)| !judged.is_empty());
+            ended.map(|(late, judged)| (late, judged[0].verdict))
+        };
+        assert_eq!(told(10.0), Some((4, Verdict::Unclear)), "it does not look like harm");
+        let (late, verdict) = told(8.0).expect("a verdict");
+        assert!(late > 4 && verdict == Verdict::Worse, "{late}: {verdict:?}");
     }
 
     #[test]
