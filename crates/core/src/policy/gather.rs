@@ -197,8 +197,8 @@ impl Gathered {
     }
 }
 
-/// The node to which a process is to be brought, the share of its accesses that is remote, and the
-/// reason; `None` if it fits no node or has nothing to win.
+/// The node to which a process is to be brought, the remote share of its accesses, and the reason.
+/// `None` if it fits no node or has nothing to win.
 fn place(
     model: &Model,
     topology: &Topology,

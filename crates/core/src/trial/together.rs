@@ -272,7 +272,8 @@ mod tests {
     /// A program whose windows differ by a fifth of the mean makes a fifth less after the move.
     #[test]
     fn a_move_of_threads_that_looks_like_harm_is_watched_until_it_is_clear() {
-        let noisy = |mean: f64, number: u32| mean + if number % 2 == 0 { 1.0 } else { -1.0 };
+        let noisy =
+            |mean: f64, number: u32| mean + if number.is_multiple_of(2) { 1.0 } else { -1.0 };
         let told = |after: f64| {
             let mut trials = Trials::default();
             (0..6).for_each(|one| drop(trials.observe(&window(&[noisy(10.0, one)]), |_| false)));

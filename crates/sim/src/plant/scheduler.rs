@@ -12,11 +12,11 @@ pub(crate) const IDLE: f64 = 0.05;
 /// has such a margin (`imbalance_pct`).
 const MARGIN: f64 = 0.25;
 /// Moves per second of a thread that shares its CPU while others of the node have one of their own.
-/// Five endless loops on a node of four CPUs get equal time within half a second, and three on two
-/// CPUs within a quarter (Linux 6.12 in the lab, 6.18 on a host).
+/// Five endless loops on four CPUs got equal time within half a second (Linux 6.12 in the lab).
+/// Three on two CPUs got it within a quarter (6.18 on a host).
 const TURNS_PER_S: f64 = 4.0;
-/// The same to a CPU of another node. Of nine endless loops on two nodes of four CPUs each, one in
-/// a second changes the node, and all get equal time within two (Linux 6.12 in the lab).
+/// The same to a CPU of another node. Nine endless loops ran on two nodes of four CPUs each (Linux
+/// 6.12 in the lab). One in a second changed the node, and all got equal time within two.
 const FAR_TURNS_PER_S: f64 = 0.5;
 
 impl Plant {

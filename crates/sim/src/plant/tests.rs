@@ -293,8 +293,8 @@ fn threads_that_sleep_in_a_crowd_wake_anywhere_in_their_masks() {
     assert!(local_percent(&awake, false) > 99.0, "a thread that never waits stays");
 }
 
-/// Least and most instructions of a thread within ten seconds, relative to their mean, of so many
-/// threads that never wait, on two nodes of four CPUs. The first ones must stay on node 0.
+/// Least and most instructions of a thread within ten seconds, relative to their mean. So many
+/// threads that never wait run on two nodes of four CPUs. The first ones must stay on node 0.
 fn shares_of_time(threads: usize, held: usize) -> (f64, f64) {
     let program = ALONE.replace("threads = 1", &format!("threads = {threads}"));
     let endless = program.replace("seconds = 4", "seconds = 1000");
