@@ -9,6 +9,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::process::Child;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -53,8 +54,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let name = format!("rondpoint-serve-{}", std::process::id());
     let listener = UnixListener::bind_addr(&address(&name)?).map_err(broken)?;
     let mut clients = start_clients("serve", flags, &name)?;
-    let accept = |_| Ok(Mutex::new(Some(listener.accept().map_err(broken)?.0)));
-    let streams = (0..flags.apart.threads).map(accept).collect::<Result<Vec<_>, Failure>>()?;
+    let mut accept = |_| Ok(Mutex::new(Some(accept(&listener, &mut clients)?)));
+    let streams = (0..flags.apart.threads).map(&mut accept).collect::<Result<Vec<_>, Failure>>()?;
     let clock = Clock::start(&flags.apart);
     let report = clock.run("serve", flags.apart.threads, |index| {
         let stream = streams[index].lock().expect("a panic ends the process").take();
@@ -78,6 +79,25 @@ pub(crate) fn start_clients(workload: &str, flags: &Flags, name: &str) -> Result
     own::add_flags(&mut command, &flags.memory, &flags.seed);
     command.args(["--ask", name, "--threads", &flags.apart.threads.to_string()]);
     command.stdout(std::process::Stdio::null()).spawn().map_err(broken)
+}
+
+/// Waits until a client connects; fails if the process of the clients ends first.
+fn accept(listener: &UnixListener, clients: &mut Child) -> Result<UnixStream, Failure> {
+    listener.set_nonblocking(true).map_err(broken)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).map_err(broken)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(broken(error)),
+            Err(_) => {}
+        }
+        if let Some(status) = clients.try_wait().map_err(broken)? {
+            return Err(Failure(format!("the clients ended before they connected: {status}")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Answers until the time is over, which ends the client too.
@@ -157,4 +177,23 @@ pub(crate) fn address(name: &str) -> Result<SocketAddr, Failure> {
 
 pub(crate) fn broken(error: std::io::Error) -> Failure {
     Failure(format!("server and clients: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_ends_before_it_connects_ends_the_server() {
+        let name = format!("rondpoint-serve-test-{}", std::process::id());
+        let listener = UnixListener::bind_addr(&address(&name).expect("a name")).expect("a socket");
+        let mut clients = std::process::Command::new("false").spawn().expect("false runs");
+        let failure = accept(&listener, &mut clients).expect_err("nobody connects");
+        assert!(failure.0.contains("before they connected"), "{}", failure.0);
+        let mut asks = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let own = UnixStream::connect_addr(&address(&name).expect("a name")).expect("connected");
+        assert!(accept(&listener, &mut asks).is_ok());
+        drop(own);
+        asks.kill().and_then(|()| asks.wait()).expect("it is ended");
+    }
 }

@@ -86,7 +86,7 @@ pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
             &machine,
             "ENOMEM: the other node is full, as only the kernel knows",
             "pages without room, none moved",
-            format!("{}; {free}", told(&reserved)),
+            format!("{}; {free}{}", told(&reserved), moves(&reserved)),
             pages(&reserved, "no_memory") > 0 && pages(&reserved, "moved") == 0,
         ),
         Finding::fact(
@@ -97,6 +97,17 @@ pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
             held > 0 && pages(&full, "no_memory") == 0,
         ),
     ])
+}
+
+/// The steps that moved pages, with their ways; empty if there are none.
+fn moves(report: &Value) -> String {
+    let steps = report["steps"].as_array().into_iter().flatten();
+    let of = |step: &Value| {
+        let (action, outcome) = (step["action"].as_str()?, step["outcome"].as_str()?);
+        let at = step["at_s"].as_f64()?;
+        outcome.contains("moved").then(|| format!("; at {at:.1} s {action}: {outcome}"))
+    };
+    steps.filter_map(of).collect()
 }
 
 /// Five programs that act when their first page has moved; on four nodes, so that most pages are
