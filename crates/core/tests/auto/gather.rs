@@ -1,9 +1,10 @@
 //! Threads that use the same data go to one node, and their memory after them.
 
 use crate::scene::{Host, World, pages, process, second};
+use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::NodeMove;
 use rondpoint_core::topology::synthetic;
-use rondpoint_core::{Action, Bytes, CpuSet, Matrix, Model, Proposal, Tid, Topology};
+use rondpoint_core::{Action, Bytes, CpuSet, Matrix, Model, Nanos, Proposal, Tid, Topology};
 
 /// A machine with local accesses of 90 ns, and remote ones of 250 ns.
 fn far_nodes(line: &str) -> Topology {
@@ -111,6 +112,65 @@ fn a_process_stays_where_its_memory_has_no_room() {
         goes(&steps, &topology).0.first().map(|mask| mask.is_subset(topology.cpus_of_node(0)))
     };
     assert_eq!([[4096, 4096], [10, 4096], [10, 10]].map(goes_to), [Some(true), Some(false), None]);
+}
+
+/// The node to which the threads of the service go, after a change of what is known of it.
+fn goes_to(change: impl Fn(&mut Model, &Topology)) -> Option<usize> {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut model = service(10, &topology, &[0, 1, 4, 5], SPREAD);
+    change(&mut model, &topology);
+    let (steps, _) = World::new(topology.clone(), Host::Obeys).decide(&model);
+    let (masks, _) = goes(&steps, &topology);
+    let first = masks.first().and_then(|mask| mask.iter().next());
+    first.map(|cpu| topology.node_of_cpu(cpu))
+}
+
+#[test]
+fn a_process_goes_only_where_all_of_its_threads_and_its_memory_may_be() {
+    let masked = |model: &mut Model, allowed: CpuSet, threads: core::ops::Range<usize>| {
+        model.threads[threads].iter_mut().for_each(|thread| thread.allowed = allowed.clone());
+    };
+    assert_eq!(goes_to(|_, _| ()), Some(0));
+    let of_node = |topology: &Topology, node| topology.cpus_of_node(node).clone();
+    let threads_of_1 = |model: &mut Model, topology: &Topology| {
+        masked(model, of_node(topology, 1), 2..4);
+    };
+    assert_eq!(goes_to(threads_of_1), Some(1), "two threads may run on node 1 only");
+    let apart = |model: &mut Model, topology: &Topology| {
+        masked(model, of_node(topology, 0), 0..2);
+        masked(model, of_node(topology, 1), 2..4);
+    };
+    assert_eq!(goes_to(apart), None);
+    let memory_of_1 = |model: &mut Model, _: &Topology| {
+        model.apps[0].allowed_nodes = Some([1].into_iter().collect());
+    };
+    assert_eq!(goes_to(memory_of_1), Some(1));
+}
+
+#[test]
+fn a_process_with_a_thread_that_is_left_alone_stays() {
+    let exempt = |model: &mut Model, _: &Topology| {
+        model.threads[3].exempt = Some(Exemption::OwnAffinity);
+    };
+    assert_eq!(goes_to(exempt), None);
+    let of_process = |model: &mut Model, _: &Topology| {
+        model.apps[0].exempt = Some(Exemption::OptedOut);
+    };
+    assert_eq!(goes_to(of_process), None);
+}
+
+#[test]
+fn a_new_process_with_the_number_of_an_old_one_is_gathered_too() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    let mut moved = |at: u64, started: u64| {
+        let mut model = service(at, &topology, &[0, 1, 4, 5], SPREAD);
+        model.apps[0].started = Nanos(started);
+        goes(&world.decide(&model).0, &topology).0.len()
+    };
+    assert_eq!(moved(10, 0), 4);
+    (11..20).for_each(|at| assert_eq!(moved(at, 0), 0, "at {at} s it was gathered already"));
+    assert_eq!(moved(20, 1), 4);
 }
 
 /// A quiet Carrefour is asked every two seconds only.
