@@ -400,6 +400,10 @@ impl Guard {
             return Err(Refusal::PolicyUnread);
         }
         let resident = |node: usize| app.memory.as_ref().map_or(Bytes(0), |memory| memory[node]);
+        let arrives = |at: usize| {
+            let sources = nodes.iter().filter(|node| node.to == at).map(|node| node.from);
+            sources.fold(Bytes(0), |sum, from| sum + resident(from))
+        };
         let mut charges = Vec::new();
         for node in nodes {
             if !app.may_use_node(node.to) {
@@ -414,7 +418,7 @@ impl Guard {
             // Memory that leaves the target in the same action makes room there.
             let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
             let free = self.free(scene, node.to);
-            if resident(node.from) > free + leaves {
+            if arrives(node.to) > free + leaves {
                 return Err(Refusal::NoMemory { node: node.to, free });
             }
         }

@@ -49,6 +49,21 @@ fn bulk_migration_locks_the_process_and_makes_room_for_itself() {
 }
 
 #[test]
+fn a_node_has_room_for_the_memory_of_all_sources_or_takes_none() {
+    let mut stage = Stage::new();
+    stage.model.apps[0].memory = Some(vec![Bytes(3 << 30), Bytes(0), Bytes(3 << 30), Bytes(0)]);
+    stage.set_free(&[1 << 30, 5 << 30, 1 << 30, 1 << 30]);
+    check(
+        &mut stage,
+        vec![bulk(1, &[(0, 1), (2, 1)], false), bulk(1, &[(0, 1)], false)],
+        expect![[r#"
+            admit move 5.0 GiB of 1: 0→1
+            refuse move 5.0 GiB of 1: 0→1 2→1: node 1 has 4.7 GiB free
+        "#]],
+    );
+}
+
+#[test]
 fn memory_goes_only_between_nodes_that_there_are_and_to_those_allowed() {
     let mut stage = Stage::new();
     stage.model.apps[0].allowed_nodes = Some(NodeSet::first(2));

@@ -3,6 +3,8 @@
 //! A token bucket for one second. One purchase may take it into debt, and then no token is given
 //! until the debt is paid. The code is independent of the guard's.
 
+use std::collections::BTreeSet;
+
 use rondpoint_core::Nanos;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::plan::{Action, Kind};
@@ -73,10 +75,10 @@ impl Checker for Budgets {
                     }
                 }
                 Action::MoveProcessMemory { nodes, memory, .. } => {
-                    for node in nodes {
-                        buy(node.from, memory.0 as f64);
-                        buy(node.to, memory.0 as f64);
-                    }
+                    // A node sends and receives no more than all of it.
+                    let sides = nodes.iter().flat_map(|node| [node.from, node.to]);
+                    let sides: BTreeSet<usize> = sides.collect();
+                    sides.into_iter().for_each(|node| buy(node, memory.0 as f64));
                 }
                 _ => {}
             }
