@@ -28,6 +28,15 @@ const CYCLES_OF_WORK: f64 = 1.0;
 /// hardly any program does only that.
 const MOST_CYCLES_OF_WORK: f64 = 2.5;
 
+/// Pace of a thread beside another one on its core, relative to its pace alone (our choice). Two
+/// hardware threads do 1.1 to 1.4 times the work of one.
+const BESIDE_ANOTHER: f64 = 0.6;
+
+/// Instructions per cycle of a thread if it had its core alone.
+pub(super) fn alone(thread: &Thread) -> Option<f64> {
+    Some(thread.rates.ipc? / (1.0 - thread.core_shared * (1.0 - BESIDE_ANOTHER)))
+}
+
 /// Share of its cycles for which a thread with so many instructions per cycle waits, for memory or
 /// for anything else.
 pub(super) fn by_progress(instructions_per_cycle: f64) -> f64 {
@@ -45,12 +54,12 @@ pub(super) fn expected(usual: f64, one_by_one: f64, anything: f64) -> f64 {
     usual.midpoint(anything.min(one_by_one).max(usual))
 }
 
-/// Instructions per cycle of some threads, each weighted by its CPU time; `None` if one of them is
-/// not counted.
+/// Instructions per cycle of some threads, as if each had its core alone, weighted by CPU time.
+/// `None` if one of them is not counted.
 fn progress(threads: &[Thread]) -> Option<f64> {
     let (mut ran, mut sum) = (0.0, 0.0);
     for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
-        (ran, sum) = (ran + thread.cpu_share, sum + thread.cpu_share * thread.rates.ipc?);
+        (ran, sum) = (ran + thread.cpu_share, sum + thread.cpu_share * alone(thread)?);
     }
     (ran > 0.0).then(|| sum / ran)
 }
@@ -96,6 +105,16 @@ mod tests {
             prop_assert!(waits(ipc) >= waits(ipc + 0.1));
             prop_assert!((usual..=one_by_one.max(usual)).contains(&waits(ipc)));
         }
+    }
+
+    #[test]
+    fn a_busy_neighbour_on_the_core_is_no_wait_for_memory() {
+        let mut thread = Thread::new(crate::units::Tid(1), 0, 0, crate::CpuSet::first(1));
+        thread.rates.ipc = Some(0.6);
+        let waits = |thread: &Thread| by_progress(alone(thread).expect("it is counted"));
+        assert!((waits(&thread) - 0.4).abs() < 1e-9);
+        thread.core_shared = 1.0;
+        assert!(waits(&thread).abs() < 1e-9, "it does as much as beside any neighbour");
     }
 
     #[test]

@@ -134,6 +134,7 @@ impl Model {
                 );
             }
             share(at("cpu_share"), thread.cpu_share)?;
+            share(at("core_shared"), thread.core_shared)?;
             let rates = &thread.rates;
             for (name, rate) in [
                 ("instructions_per_s", rates.instructions_per_s),

@@ -51,6 +51,8 @@ pub struct Thread {
     pub cpu_share: f64,
     /// Time that it waited for a CPU per wall time, 0..=1; `None` if the kernel does not count it.
     pub queued_share: Option<f64>,
+    /// Share of the interval in which another hardware thread of its core ran, 0..=1.
+    pub core_shared: f64,
     /// Its rates; a field without a sensor is `None`.
     pub rates: ThreadRates,
     /// Sampled DRAM accesses (or hint faults) by holding node; `None` without samples.
@@ -117,6 +119,7 @@ impl Thread {
             exempt: None,
             cpu_share: 1.0,
             queued_share: None,
+            core_shared: 0.0,
             rates: ThreadRates::default(),
             accesses_by_node: None,
             ran_on: None,

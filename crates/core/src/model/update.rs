@@ -1,6 +1,7 @@
 //! Computes a model from two observations: differences, rates and page records. Live, simulated and
 //! replayed hosts use the same code.
 
+mod cores;
 mod far;
 mod ingest;
 mod rates;
@@ -76,6 +77,7 @@ impl Model {
             let earlier = find_process(previous, process);
             add_process(&mut model, topology, earlier, process, elapsed, &mut quality);
         }
+        cores::share(&mut model.threads, topology);
         model.shared = SharedMemory::of(&model.apps, &current.processes);
         let mut sampled = SampleSums::new(model.apps.len(), topology.node_count());
         let count = sources.iter().map(|source| source.list.len()).sum();
