@@ -131,6 +131,85 @@ impl Touched {
     }
 }
 
+/// The runners of one node. Runners share their ways to memory, so the cost of an access to each
+/// holding node is computed once for all of them.
+struct Row<'a> {
+    node: usize,
+    /// Nodes that hold their memory, each once.
+    holding: Vec<usize>,
+    runners: Vec<RowRunner<'a>>,
+}
+
+/// A runner of a row.
+struct RowRunner<'a> {
+    of: &'a Runner<'a>,
+    /// For each of the group's shares, the place of its node in [`Row::holding`].
+    slots: Vec<usize>,
+}
+
+/// The traffic of a row to one holding node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flow {
+    /// Cycles of an access.
+    access: f64,
+    per_us: f64,
+    /// Fewer misses per µs for one more cycle at each server of the way.
+    slowed: f64,
+}
+
+impl<'a> Row<'a> {
+    /// The runners by node, ascending; in a row they keep their order.
+    fn of_all(runners: &'a [Runner<'a>], nodes: usize) -> Vec<Self> {
+        let mut rows: Vec<Self> = Vec::new();
+        let mut by_node: Vec<&Runner<'_>> = runners.iter().collect();
+        by_node.sort_by_key(|one| one.group.node);
+        let mut slot_of: Vec<Option<usize>> = vec![None; nodes];
+        for of in by_node {
+            let node = of.group.node;
+            if rows.last().is_none_or(|row| row.node != node) {
+                let before = rows.last().into_iter().flat_map(|row| &row.holding);
+                before.for_each(|holding| slot_of[*holding] = None);
+                rows.push(Self { node, holding: Vec::new(), runners: Vec::new() });
+            }
+            let Some(row) = rows.last_mut() else { continue };
+            let mut slot = |(holding, _): &(usize, f64)| {
+                *slot_of[*holding].get_or_insert_with(|| {
+                    row.holding.push(*holding);
+                    row.holding.len() - 1
+                })
+            };
+            let slots = of.group.shares.iter().map(&mut slot).collect();
+            row.runners.push(RowRunner { of, slots });
+        }
+        rows
+    }
+
+    /// Adds the traffic of all runners at these waits, and how it responds to longer ones.
+    fn add(&self, charges: &Charges, waits: &Waits, load: &mut [f64], response: &mut [f64]) {
+        let access = |holding: &usize| charges.access(self.node, *holding, waits);
+        let flow = |holding: &usize| Flow { access: access(holding), ..Flow::default() };
+        let mut flows: Vec<Flow> = self.holding.iter().map(flow).collect();
+        for RowRunner { of, slots } in &self.runners {
+            let shares = || slots.iter().zip(&of.group.shares);
+            let latency: f64 = shares().map(|(slot, (_, share))| share * flows[*slot].access).sum();
+            let cycles = of.fixed + of.misses * latency / of.group.overlap;
+            let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
+            let slowed = per_us * of.misses / of.group.overlap / cycles;
+            for (slot, (_, share)) in shares() {
+                flows[*slot].per_us += per_us * share;
+                flows[*slot].slowed += slowed * share;
+            }
+        }
+        for (holding, flow) in self.holding.iter().zip(&flows) {
+            let way = (self.node, *holding);
+            // The slowing counts for each server on the way.
+            let servers = 1 + charges.way(self.node, *holding).len();
+            add_flow(charges, load, way, flow.per_us);
+            add_flow(charges, response, way, flow.slowed * servers as f64);
+        }
+    }
+}
+
 /// Finds waits that agree with the traffic that the runners send at these waits, beside the traffic
 /// of others. `touched` = the servers of the runners, and servers with another load than at the
 /// start.
@@ -145,6 +224,7 @@ pub(super) fn settle(
     touched: &Touched,
     runners: &[Runner<'_>],
 ) -> Waits {
+    let rows = Row::of_all(runners, charges.nearest.len());
     let mut waits = start.clone();
     let mut load = charges.no_load();
     let mut response = charges.no_load();
@@ -152,20 +232,7 @@ pub(super) fn settle(
         for place in touched.iter() {
             (load[place], response[place]) = (others[place], 0.0);
         }
-        for of in runners {
-            let cycles = of.cycles(charges, &waits);
-            let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
-            // Fewer misses per µs for one more cycle at every server, counted for each server on
-            // the way.
-            let slowed = per_us * of.misses / of.group.overlap / cycles;
-            for (holding, share) in &of.group.shares {
-                let way = charges.way(of.group.node, *holding);
-                let servers = 1 + way.len();
-                add_flow(charges, &mut load, (of.group.node, *holding), per_us * share);
-                let less = slowed * share * servers as f64;
-                add_flow(charges, &mut response, (of.group.node, *holding), less);
-            }
-        }
+        rows.iter().for_each(|row| row.add(charges, &waits, &mut load, &mut response));
         let mut change: f64 = 0.0;
         for place in touched.iter() {
             let server = &charges.servers[place];
