@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 /// Bounds of the expected length of a phase (our choice). A phase is expected to last as long again
 /// as it has lasted. The lower bound is short because pages move back as fast as they came.
 const HORIZON: (Nanos, Nanos) = (Nanos::from_secs(2), Nanos::from_secs(30));
-/// Time from the last step of a trial to its verdict.
+/// Least time from the last step of a trial to its verdict.
 const TRIAL: Nanos = Nanos(TRIAL_WINDOW.0 * MIN_TRIAL_WINDOWS as u64);
 /// Pages whose moves make the known time to move a page (our choice: 4 MiB). A call has a price of
 /// its own, so the time of a few pages says little of many.

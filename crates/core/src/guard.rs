@@ -363,11 +363,13 @@ impl Guard {
             return;
         };
         *freeze &= may_freeze;
-        match self.check_bulk(*pid, nodes, scene) {
+        match self.check_bulk(*pid, nodes, scene, verdicts) {
             Err(refusal) => verdicts.refuse(proposal, refusal),
-            Ok(charges) => {
-                for (node, bytes) in charges {
-                    self.bytes[node].take(bytes.0 as f64);
+            Ok(moved) => {
+                for (step, bytes) in moved {
+                    self.bytes[step.from].take(bytes.0 as f64);
+                    self.bytes[step.to].take(bytes.0 as f64);
+                    *verdicts.planned_bytes.entry(step.to).or_insert(0) += bytes.0;
                 }
                 self.calls.take(1.0);
                 verdicts.admitted.push(proposal);
@@ -375,13 +377,14 @@ impl Guard {
         }
     }
 
-    /// Bytes that each node will send or receive.
+    /// Bytes that will move between each pair of nodes.
     fn check_bulk(
         &self,
         pid: Pid,
         nodes: &[NodeMove],
         scene: &Scene<'_>,
-    ) -> Result<Vec<(usize, Bytes)>, Refusal> {
+        verdicts: &Verdicts,
+    ) -> Result<Vec<(NodeMove, Bytes)>, Refusal> {
         let app = scene.model.app(pid).ok_or(Refusal::Unknown)?;
         let count = scene.topology.node_count();
         let sources: BTreeSet<usize> = nodes.iter().map(|node| node.from).collect();
@@ -404,7 +407,6 @@ impl Guard {
             let sources = nodes.iter().filter(|node| node.to == at).map(|node| node.from);
             sources.fold(Bytes(0), |sum, from| sum + resident(from))
         };
-        let mut charges = Vec::new();
         for node in nodes {
             if !app.may_use_node(node.to) {
                 return Err(Refusal::NodeNotAllowed { node: node.to });
@@ -413,16 +415,16 @@ impl Guard {
                 if self.bytes[side].left() <= 0.0 {
                     return Err(Refusal::ByteBudget { node: side, left: Bytes(0) });
                 }
-                charges.push((side, resident(node.from)));
             }
             // Memory that leaves the target in the same action makes room there.
             let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
-            let free = self.free(scene, node.to);
+            let planned = verdicts.planned_bytes.get(&node.to).copied().unwrap_or(0);
+            let free = self.free(scene, node.to) - Bytes(planned);
             if arrives(node.to) > free + leaves {
                 return Err(Refusal::NoMemory { node: node.to, free });
             }
         }
-        Ok(charges)
+        Ok(nodes.iter().map(|node| (*node, resident(node.from))).collect())
     }
 
     /// Free memory of a node beyond the reserve. If free memory is not known, all memory of the

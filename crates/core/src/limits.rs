@@ -46,7 +46,7 @@ pub const MIN_TRIAL_WINDOWS: usize = 3;
 
 /// A window while something is tried, except for a policy with a shorter period of its own. Three
 /// windows after an action, and the one with the action's own cost, are over by the next second's
-/// decision. So the last step of a policy is judged no later, however quiet the policy is. It is
+/// decision. So the last step of a policy is judged then, however quiet the policy is. It is
 /// not shorter, for reading `/proc` and the counters costs about a millisecond. Rates over a few
 /// scheduler ticks are noise, too (our choice).
 pub const TRIAL_WINDOW: Nanos = Nanos::from_millis(250);
@@ -76,3 +76,6 @@ pub const GLANCE: Nanos = Nanos::from_secs(1);
 pub const QUICK_GLANCE: Nanos = Nanos::from_millis(100);
 
 const _: () = assert!(WATCH_BETWEEN_PAUSES.0 < QUIET_BEFORE_PAUSE.0);
+
+/// Share of each node's memory that moves leave free, unless the user sets another (our choice).
+pub const RESERVE_SHARE: f64 = 0.02;

@@ -95,6 +95,20 @@ fn without_reference_cycles_the_schedulers_cpu_time_counts() {
 }
 
 #[test]
+fn threads_on_one_core_at_the_same_time_share_it() {
+    let topology = synthetic::parse("node:2 core:2 pu:2 mhz:2200").expect("a machine");
+    let on = |tid: u32, cpu: usize, cpu_ms: u64| ThreadObservation {
+        cpu,
+        allowed: CpuSet::first(8),
+        ..thread(tid, cpu_ms, &[])
+    };
+    let now = |cpu_ms: u64| vec![process(1, vec![on(1, 0, cpu_ms), on(2, 1, cpu_ms / 2)])];
+    let model = update(&topology, &observation(1_000, now(0)), &observation(2_000, now(1_000)));
+    let shared: Vec<f64> = model.threads.iter().map(|thread| thread.core_shared).collect();
+    assert_eq!(shared, [0.5, 1.0]);
+}
+
+#[test]
 fn a_negative_snp_is_zero_and_a_direct_count_goes_first() {
     let negative = rates(&[(Event::PrivateMisses, 10), (Event::LlcHits, 8), (Event::LlcMisses, 5)]);
     assert_eq!(negative.coherence_local_per_s, Some(0.0));

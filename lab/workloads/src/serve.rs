@@ -54,8 +54,8 @@ pub(crate) fn run(flags: &Flags) -> Result<Report, Failure> {
     let name = format!("rondpoint-serve-{}", std::process::id());
     let listener = UnixListener::bind_addr(&address(&name)?).map_err(broken)?;
     let mut clients = start_clients("serve", flags, &name)?;
-    let mut accept = |_| Ok(Mutex::new(Some(accept(&listener, &mut clients)?)));
-    let streams = (0..flags.apart.threads).map(&mut accept).collect::<Result<Vec<_>, Failure>>()?;
+    let connected = |_| Ok(Mutex::new(Some(accept(&listener, &mut clients)?)));
+    let streams = (0..flags.apart.threads).map(connected).collect::<Result<Vec<_>, Failure>>()?;
     let clock = Clock::start(&flags.apart);
     let report = clock.run("serve", flags.apart.threads, |index| {
         let stream = streams[index].lock().expect("a panic ends the process").take();
@@ -192,8 +192,9 @@ mod tests {
         assert!(failure.0.contains("before they connected"), "{}", failure.0);
         let mut asks = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
         let own = UnixStream::connect_addr(&address(&name).expect("a name")).expect("connected");
-        assert!(accept(&listener, &mut asks).is_ok());
-        drop(own);
+        let accepted = accept(&listener, &mut asks);
         asks.kill().and_then(|()| asks.wait()).expect("it is ended");
+        assert!(accepted.is_ok());
+        drop(own);
     }
 }

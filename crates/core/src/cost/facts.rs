@@ -10,7 +10,7 @@ use super::group::{Group, node_of};
 use super::lines::{Named, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
-use super::waiting::{alone, by_progress, expected};
+use super::waiting::{by_progress, expected, ipc_alone};
 use super::{crowd, fit};
 use crate::model::{App, Model, Thread};
 use crate::topology::Topology;
@@ -346,7 +346,7 @@ impl Sums {
             Some(stalled) => self.stalled += cpus * stalled,
             None => self.stalls_known = false,
         }
-        self.progress = self.progress.zip(alone(thread)).map(|(sum, ipc)| sum + cpus * ipc);
+        self.progress = self.progress.zip(ipc_alone(thread)).map(|(sum, ipc)| sum + cpus * ipc);
         self.misses += cpus * rates.memory_per_s.unwrap_or(0.0) / 1e6;
         let counted = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
         self.far = match (self.far, counted) {

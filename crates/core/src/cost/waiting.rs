@@ -33,7 +33,7 @@ const MOST_CYCLES_OF_WORK: f64 = 2.5;
 const BESIDE_ANOTHER: f64 = 0.6;
 
 /// Instructions per cycle of a thread if it had its core alone.
-pub(super) fn alone(thread: &Thread) -> Option<f64> {
+pub(super) fn ipc_alone(thread: &Thread) -> Option<f64> {
     Some(thread.rates.ipc? / (1.0 - thread.core_shared * (1.0 - BESIDE_ANOTHER)))
 }
 
@@ -59,7 +59,7 @@ pub(super) fn expected(usual: f64, one_by_one: f64, anything: f64) -> f64 {
 fn progress(threads: &[Thread]) -> Option<f64> {
     let (mut ran, mut sum) = (0.0, 0.0);
     for thread in threads.iter().filter(|thread| thread.cpu_share > 0.0) {
-        (ran, sum) = (ran + thread.cpu_share, sum + thread.cpu_share * alone(thread)?);
+        (ran, sum) = (ran + thread.cpu_share, sum + thread.cpu_share * ipc_alone(thread)?);
     }
     (ran > 0.0).then(|| sum / ran)
 }
@@ -111,7 +111,7 @@ mod tests {
     fn a_busy_neighbour_on_the_core_is_no_wait_for_memory() {
         let mut thread = Thread::new(crate::units::Tid(1), 0, 0, crate::CpuSet::first(1));
         thread.rates.ipc = Some(0.6);
-        let waits = |thread: &Thread| by_progress(alone(thread).expect("it is counted"));
+        let waits = |thread: &Thread| by_progress(ipc_alone(thread).expect("it is counted"));
         assert!((waits(&thread) - 0.4).abs() < 1e-9);
         thread.core_shared = 1.0;
         assert!(waits(&thread).abs() < 1e-9, "it does as much as beside any neighbour");

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::index_set::IndexSet;
+use crate::limits::RESERVE_SHARE;
 use crate::topology::Topology;
 use crate::units::Nanos;
 
@@ -72,7 +73,7 @@ impl Default for GuardSettings {
             max_moves_per_window: 3,
             mover_share: 0.05,
             mover_allowance: Nanos::from_secs(1),
-            reserve_share: 0.02,
+            reserve_share: RESERVE_SHARE,
             freeze: false,
             opted_out: IndexSet::new(),
             back_off: Nanos::from_secs(5),

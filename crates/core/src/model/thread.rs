@@ -51,7 +51,8 @@ pub struct Thread {
     pub cpu_share: f64,
     /// Time that it waited for a CPU per wall time, 0..=1; `None` if the kernel does not count it.
     pub queued_share: Option<f64>,
-    /// Share of the interval in which another hardware thread of its core ran, 0..=1.
+    /// Share of the interval in which managed threads ran on other hardware threads of its core,
+    /// 0..=1. With more than two hardware threads it is an upper bound.
     pub core_shared: f64,
     /// Its rates; a field without a sensor is `None`.
     pub rates: ThreadRates,

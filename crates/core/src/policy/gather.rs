@@ -4,8 +4,8 @@
 //! part of their accesses is remote wherever the pages lie, and no move of pages or of single
 //! threads wins anything. On one node all accesses are local, and lines go through one cache.
 //! numad(8) places processes in this way by default. Here the cost model decides: it prices the
-//! queue at the one controller and the crowd in the one cache. Outside of `auto` nothing is priced,
-//! and a trial alone undoes a loss.
+//! queue at the one controller and the crowd in the one cache. Outside of `auto` nothing is priced.
+//! A trial undoes a loss there, unless all memory has followed.
 //!
 //! A process fits a node if each of its running threads has a core there that no other process
 //! uses, and its memory fits too. Sampled pages, and pages between them, follow the threads for
@@ -25,6 +25,7 @@ use super::carrefour::preset::FINAL;
 use super::renamed::Renamed;
 use super::{Policy, Registered};
 use crate::index_set::CpuSet;
+use crate::limits::RESERVE_SHARE;
 use crate::model::{App, Model, Thread};
 use crate::plan::{
     Action, Kind, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
@@ -50,6 +51,8 @@ pub(super) const REGISTERED: Registered = Registered {
 /// Time for which pages follow the threads before the trial is judged (our choice: that of
 /// AsymSched).
 const FOLLOWING: Nanos = Nanos::from_secs(2);
+/// Time between two decisions (our choice: that of Carrefour).
+const PERIOD: Nanos = Nanos::from_secs(1);
 /// Least age of a process (our choice). A younger process still starts its threads.
 const YOUNG: Nanos = Nanos::from_millis(500);
 /// Least share of its accesses that is remote, for a process to be gathered (our choice). Below it
@@ -58,9 +61,8 @@ const LEAST_REMOTE: f64 = 0.05;
 /// Least share of a process's CPU time that its running threads use (our choice). Threads that
 /// sleep most of the time have little to win, and may wait for another process on another node.
 const MOST_OF_IT: f64 = 0.9;
-/// Share of the remote accesses that are left after [`FOLLOWING`], above which most memory has not
-/// followed (our choice: that of AsymSched). It is too large to be sampled in that time, or its
-/// pages were refused.
+/// Share of the former remote accesses above which all memory follows at the end of [`FOLLOWING`]
+/// (our choice). It is too large to be sampled in that time, or its pages were refused.
 const MOST_LEFT: f64 = 0.5;
 /// The rate at which pages are sampled while they follow.
 const ACCURATE: Sampling = FINAL.sampling.accurate;
@@ -119,7 +121,7 @@ impl Gather {
         let app = &model.apps[index];
         if let Some(gathered) = self.gathered.get_mut(&app.pid) {
             let node = gathered.node;
-            let steps = gathered.follow(model, index);
+            let steps = gathered.follow(model, topology, index);
             if !matches!(gathered.phase, Phase::Settled) {
                 return steps;
             }
@@ -146,7 +148,7 @@ impl Gather {
 
 impl Gathered {
     /// Pages that follow the threads now, and the rate at which they are sampled.
-    fn follow(&mut self, model: &Model, index: usize) -> Vec<Proposal> {
+    fn follow(&mut self, model: &Model, topology: &Topology, index: usize) -> Vec<Proposal> {
         let app = &model.apps[index];
         let sampling = |follows| {
             let sampling = if follows { ACCURATE } else { Sampling::Off };
@@ -164,8 +166,11 @@ impl Gathered {
             }
         };
         let left = until.since(model.at);
-        if left == Nanos(0) {
-            return core::iter::once(sampling(false)).chain(self.rest(model, app)).collect();
+        // The decision nearest to the end is the last one, because the host may be early or late.
+        if left.0 <= PERIOD.0 / 2 {
+            return core::iter::once(sampling(false))
+                .chain(self.rest(model, topology, app))
+                .collect();
         }
         let pages = pages::towards(model, index, self.node, &mut sent);
         self.phase = Phase::Following { until, sent };
@@ -178,11 +183,16 @@ impl Gathered {
         steps
     }
 
-    /// The move of all memory on other nodes, if most remote accesses are left.
-    fn rest(&mut self, model: &Model, app: &App) -> Option<Proposal> {
+    /// The move of all memory on other nodes, if most remote accesses are left although all threads
+    /// have come.
+    fn rest(&mut self, model: &Model, topology: &Topology, app: &App) -> Option<Proposal> {
         let threads = model.threads_of(app).iter();
         let running: Vec<&Thread> = threads.filter(|thread| thread.is_running()).collect();
-        let remote = remote_share(app, &running).filter(|now| *now > MOST_LEFT * self.remote)?;
+        if running.iter().any(|thread| topology.node_of_cpu(thread.cpu) != self.node) {
+            return None;
+        }
+        let least = LEAST_REMOTE.max(MOST_LEFT * self.remote);
+        let remote = remote_share(app, &running).filter(|now| *now > least)?;
         let held = app.memory.as_ref()?;
         let nodes = NodeMove::all_to(self.node, held);
         let memory = nodes.iter().fold(Bytes(0), |all, step| all + held[step.from]);
@@ -223,8 +233,9 @@ fn place(
     let all: u64 = memory.iter().map(|bytes| bytes.0).sum();
     let here = |node: usize| running.iter().filter(|t| topology.node_of_cpu(t.cpu) == node).count();
     let has_room = |node: usize| {
-        let free = model.free_memory.as_ref();
-        free.is_none_or(|free| free[node].0 >= all - memory[node].0)
+        let comes = all - memory[node].0;
+        let reserve = (topology.memory(node).0 as f64 * RESERVE_SHARE) as u64;
+        model.free_memory.as_ref().is_none_or(|free| free[node].0 >= comes + reserve)
     };
     let fits = |node: &usize| {
         let free = load.cores[*node].saturating_sub(load.running[*node] - here(*node));
@@ -356,9 +367,11 @@ impl Policy for Gather {
     fn judge(&mut self, judged: &[Judged], _: Nanos) {
         let own = |one: &&Judged| one.policy == REGISTERED.name && one.verdict.is_undone();
         for one in judged.iter().filter(own) {
-            let is_gathering = [Kind::Pages(Mechanism::Following), Kind::Bulk]
-                .iter()
-                .any(|kind| one.kinds.contains(kind));
+            // All memory that came stays, and so do the threads. They are released in a crowd.
+            if one.kinds.contains(&Kind::Bulk) {
+                continue;
+            }
+            let is_gathering = one.kinds.contains(&Kind::Pages(Mechanism::Following));
             // A release that was undone leaves the process where it was.
             if is_gathering || !self.is_settled(one.pid) {
                 self.gathered.remove(&one.pid);
@@ -387,6 +400,6 @@ impl Policy for Gather {
     }
 
     fn period(&self) -> Nanos {
-        Nanos::from_secs(1)
+        PERIOD
     }
 }

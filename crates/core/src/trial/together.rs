@@ -68,13 +68,13 @@ impl Together {
 
 impl Trial {
     /// Whether enough windows have passed since its last action.
-    fn is_settled(&self, pid: Pid) -> bool {
-        (self.quiet > MIN_TRIAL_WINDOWS && !self.is_doubtful(pid)) || self.is_overdue()
+    fn is_settled(&self) -> bool {
+        self.quiet > MIN_TRIAL_WINDOWS || self.is_overdue()
     }
 
     /// Whether a move of threads looks like harm so far, within the noise: the loss is larger than
-    /// one standard error, half of the noise. More windows have less noise, and threads stay where
-    /// they are after the verdict. Rounds of page moves follow each other, so the next one tells.
+    /// half of the noise (our choice). More windows have less noise, and threads stay where they
+    /// are after the verdict. Rounds of page moves follow each other, so the next one tells.
     fn is_doubtful(&self, pid: Pid) -> bool {
         let is_harm = |judged: &Judged| {
             let whole = judged.comparison.combined;
@@ -91,16 +91,17 @@ impl Trial {
 }
 
 /// Trials that are judged now, in groups. A trial with enough windows waits for the others of its
-/// group until one of them is overdue.
+/// group, and while one of them is doubtful, until one is overdue.
 pub(super) fn due(trials: &BTreeMap<Pid, &Trial>) -> Vec<Vec<Pid>> {
     let mut groups = Vec::new();
     let mut left: BTreeSet<Pid> = trials.keys().copied().collect();
     while let Some(first) = left.pop_first() {
         let group = with_related(first, &mut left, trials);
         let settled: Vec<Pid> =
-            group.iter().copied().filter(|pid| trials[pid].is_settled(*pid)).collect();
-        let is_due =
-            settled.len() == group.len() || group.iter().any(|pid| trials[pid].is_overdue());
+            group.iter().copied().filter(|pid| trials[pid].is_settled()).collect();
+        let is_clear = || group.iter().all(|pid| !trials[pid].is_doubtful(*pid));
+        let is_due = settled.len() == group.len() && is_clear()
+            || group.iter().any(|pid| trials[pid].is_overdue());
         if is_due && !settled.is_empty() {
             groups.push(settled);
         }
@@ -185,6 +186,7 @@ mod tests {
     use crate::units::Nanos;
     use alloc::format;
     use alloc::string::{String, ToString as _};
+    use alloc::vec;
 
     /// A window in which each process, by number, makes this progress per second.
     fn window(progress: &[f64]) -> Model {
@@ -269,24 +271,39 @@ mod tests {
         assert_eq!(told.join(", "), "4:2 Worse, 8:1 Better");
     }
 
-    /// A program whose windows differ by a fifth of the mean makes a fifth less after the move.
+    /// Windows of a program that differ by a fifth of the mean.
+    fn noisy(mean: f64, number: u32) -> f64 {
+        mean + if number.is_multiple_of(2) { 1.0 } else { -1.0 }
+    }
+
+    /// The number of windows before the verdicts, and these, after a move of threads. `program`
+    /// gives the progress of each process, before and after.
+    fn judged_after(pids: &[u32], program: impl Fn(bool, u32) -> Vec<f64>) -> (u32, Vec<Verdict>) {
+        let mut trials = Trials::default();
+        (0..6).for_each(|one| drop(trials.observe(&window(&program(false, one)), |_| false)));
+        trials.begin(&plan(1, pids));
+        let judged = |late: u32| (late, trials.observe(&window(&program(true, late)), |_| false));
+        let first = (1..=13).map(judged).find(|(_, judged)| !judged.is_empty());
+        let (late, judged) = first.expect("a verdict");
+        (late, judged.iter().map(|one| one.verdict).collect())
+    }
+
     #[test]
     fn a_move_of_threads_that_looks_like_harm_is_watched_until_it_is_clear() {
-        let noisy =
-            |mean: f64, number: u32| mean + if number.is_multiple_of(2) { 1.0 } else { -1.0 };
-        let told = |after: f64| {
-            let mut trials = Trials::default();
-            (0..6).for_each(|one| drop(trials.observe(&window(&[noisy(10.0, one)]), |_| false)));
-            trials.begin(&plan(1, &[1]));
-            let late = 1..=13;
-            let judged =
-                |late: u32| (late, trials.observe(&window(&[noisy(after, late)]), |_| false));
-            let ended = late.map(judged).find(|(_, judged)| !judged.is_empty());
-            ended.map(|(late, judged)| (late, judged[0].verdict))
+        let to = |then: f64| {
+            judged_after(&[1], |after, one| vec![noisy(if after { then } else { 10.0 }, one)])
         };
-        assert_eq!(told(10.0), Some((4, Verdict::Unclear)), "it does not look like harm");
-        let (late, verdict) = told(8.0).expect("a verdict");
-        assert!(late > 4 && verdict == Verdict::Worse, "{late}: {verdict:?}");
+        assert_eq!(to(10.0), (4, vec![Verdict::Unclear]), "it does not look like harm");
+        let (late, verdicts) = to(8.0);
+        assert!(late > 4 && verdicts == [Verdict::Worse], "{late}: {verdicts:?}");
+    }
+
+    #[test]
+    fn processes_that_were_moved_together_are_judged_together_though_one_is_doubtful() {
+        let (late, verdicts) = judged_after(&[1, 2], |after, one| {
+            vec![10.0, noisy(if after { 8.5 } else { 10.0 }, one)]
+        });
+        assert!(late > 4 && verdicts.len() == 2, "{late}: {verdicts:?}");
     }
 
     #[test]

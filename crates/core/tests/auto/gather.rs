@@ -2,8 +2,9 @@
 
 use crate::scene::{Host, World, pages, process, second};
 use rondpoint_core::observation::Exemption;
-use rondpoint_core::plan::NodeMove;
+use rondpoint_core::plan::{Kind, Mechanism, NodeMove};
 use rondpoint_core::topology::synthetic;
+use rondpoint_core::trial::Verdict;
 use rondpoint_core::{Action, Bytes, CpuSet, Matrix, Model, Nanos, Proposal, Tid, Topology};
 
 /// A machine with local accesses of 90 ns, and remote ones of 250 ns.
@@ -72,19 +73,38 @@ fn threads_go_to_the_node_with_most_of_the_memory_and_the_rest_follows() {
 #[test]
 fn all_memory_follows_if_most_remote_accesses_are_left() {
     let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
-    let bulk = |traffic: &str| {
+    let bulk = |cpus: &[usize], traffic: &str| {
         let mut world = World::new(topology.clone(), Host::Obeys);
         world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
-        let decide = |at| world.decide(&service(at, &topology, &[0, 1, 2, 3], traffic)).0;
-        let steps: Vec<Proposal> = (11..16).flat_map(decide).collect();
-        let nodes = |one: &Proposal| match &one.action {
-            Action::MoveProcessMemory { nodes, .. } => Some(nodes.clone()),
-            _ => None,
-        };
-        steps.iter().filter_map(nodes).collect::<Vec<_>>()
+        let mut moved = Vec::new();
+        for at in 11..16 {
+            for step in world.decide(&service(at, &topology, cpus, traffic)).0 {
+                let Action::MoveProcessMemory { nodes, .. } = step.action else { continue };
+                assert!(world.is_under_way(1), "its trial waits for it");
+                moved.push(nodes);
+            }
+        }
+        assert!(!world.is_under_way(1));
+        moved
     };
-    assert_eq!(bulk(TOGETHER), [[NodeMove { from: 1, to: 0 }]]);
-    assert_eq!(bulk("0>0:3.6 0>1:0.4"), [] as [Vec<NodeMove>; 0]);
+    let together = [0, 1, 2, 3];
+    assert_eq!(bulk(&together, TOGETHER), [[NodeMove { from: 1, to: 0 }]]);
+    assert!(bulk(&together, "0>0:3.6 0>1:0.4").is_empty(), "a tenth is left of a half");
+    assert!(bulk(&[0, 1, 2, 4], TOGETHER).is_empty(), "a thread is not there");
+}
+
+/// Memory that all went to one node cannot be separated again, so its threads stay too.
+#[test]
+fn a_process_that_is_slower_with_all_of_its_memory_is_released_in_a_crowd_all_the_same() {
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let mut world = World::new(topology.clone(), Host::Obeys);
+    world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
+    for at in 11..16 {
+        world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
+    }
+    let kinds = [Kind::Affinity, Kind::Pages(Mechanism::Following), Kind::Bulk];
+    world.judge(1, &kinds, Verdict::Worse);
+    assert!(is_freed_in_a_crowd(&mut world, 16));
 }
 
 #[test]
@@ -218,6 +238,12 @@ fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
     for at in 11..15 {
         world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
     }
+    assert!(is_freed_in_a_crowd(&mut world, 15));
+}
+
+/// Whether its threads may use all CPUs again after a hundred of them crowd node 0 from then on.
+fn is_freed_in_a_crowd(world: &mut World, from: u64) -> bool {
+    let topology = world.topology.clone();
     let crowd = |at: u64| {
         let mut model = service(at, &topology, &[0, 1, 2, 3].repeat(25), TOGETHER);
         for thread in &mut model.threads {
@@ -225,9 +251,9 @@ fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
         }
         model
     };
-    let freed = (15..20).flat_map(|at| {
+    let freed = (from..from + 5).flat_map(|at| {
         let (steps, _) = world.decide(&crowd(at));
         goes(&steps, &topology).0
     });
-    assert!(freed.into_iter().any(|mask| mask == topology.all_cpus()));
+    freed.into_iter().any(|mask| mask == topology.all_cpus())
 }

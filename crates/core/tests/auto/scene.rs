@@ -1,11 +1,14 @@
 //! A machine, the policy, and a host that does what it is told or nothing; plans as lines of text.
 
 use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
-use rondpoint_core::plan::{Outcome, PageCounts, Plan, Proposal, Refusal, Refused, StepResult};
+use rondpoint_core::plan::{
+    Kind, Outcome, PageCounts, Plan, Proposal, Refusal, Refused, StepResult,
+};
 use rondpoint_core::policy::POLICIES;
 use rondpoint_core::policy::auto::Auto;
 use rondpoint_core::policy::views::{Interval, View, Views};
 use rondpoint_core::topology::synthetic;
+use rondpoint_core::trial::{Comparison, Judged, Verdict};
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid, Topology};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -156,6 +159,20 @@ impl World {
             (decided_at + self.auto.pace(number).period).since(now)
         };
         self.lanes.iter().enumerate().map(due).min().unwrap_or_default()
+    }
+
+    /// Says that a trial of a process ended so.
+    pub(crate) fn judge(&mut self, pid: u32, kinds: &[Kind], verdict: Verdict) {
+        let judged = Judged {
+            pid: Pid(pid),
+            policy: "gather",
+            plans: vec![self.plans],
+            kinds: kinds.to_vec(),
+            verdict,
+            comparison: Comparison::between(&[], &[]),
+            predicted: None,
+        };
+        self.auto.judge(&[judged], Nanos(0));
     }
 
     pub(crate) fn is_under_way(&self, pid: u32) -> bool {

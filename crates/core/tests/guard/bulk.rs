@@ -63,6 +63,24 @@ fn a_node_has_room_for_the_memory_of_all_sources_or_takes_none() {
     );
 }
 
+/// Of the 480 MiB, the guard keeps 328.
+#[test]
+fn two_processes_do_not_fill_the_room_of_one() {
+    let mut stage = Stage::new();
+    for app in &mut stage.model.apps[..2] {
+        app.memory = Some(vec![Bytes(100 << 20), Bytes(0), Bytes(0), Bytes(0)]);
+    }
+    stage.set_free(&[1 << 30, 480 << 20, 1 << 30, 1 << 30]);
+    check(
+        &mut stage,
+        vec![bulk(1, &[(0, 1)], false), bulk(2, &[(0, 1)], false)],
+        expect![[r#"
+            admit move 5.0 GiB of 1: 0→1
+            refuse move 5.0 GiB of 2: 0→1: node 1 has 52.3 MiB free
+        "#]],
+    );
+}
+
 #[test]
 fn memory_goes_only_between_nodes_that_there_are_and_to_those_allowed() {
     let mut stage = Stage::new();

@@ -127,8 +127,8 @@ impl Plant {
         self.take_turns(&mut loads);
     }
 
-    /// Lets threads that share a CPU change to a CPU with less load, though it is as crowded then.
-    /// All of them get the same time in the long run.
+    /// Lets threads that share a CPU change to a CPU with less load. That one is then as crowded as
+    /// the old one was, so all threads get the same time in the long run.
     fn take_turns(&mut self, loads: &mut [f64]) {
         if loads.iter().all(|load| *load <= 1.0 + MARGIN) {
             return;
@@ -142,9 +142,13 @@ impl Plant {
                 continue;
             }
             let node = self.topology.node_of_cpu(here);
-            let (reach, limit) = match drawn < FAR_TURNS_PER_S {
-                true => (&thread.mask, FAR_TURNS_PER_S),
-                false => (self.topology.cpus_of_node(node), TURNS_PER_S),
+            // What is left of the draw is even in 0.0..1.0 and draws the CPU.
+            let (reach, draw) = match drawn < FAR_TURNS_PER_S {
+                true => (&thread.mask, drawn / FAR_TURNS_PER_S),
+                false => {
+                    let near = (drawn - FAR_TURNS_PER_S) / (TURNS_PER_S - FAR_TURNS_PER_S);
+                    (self.topology.cpus_of_node(node), near)
+                }
             };
             let is_open = |cpu: &usize| {
                 let there = self.topology.node_of_cpu(*cpu);
@@ -154,7 +158,7 @@ impl Plant {
             let open: Vec<usize> = reach.iter().filter(is_open).collect();
             let least = open.iter().map(|cpu| loads[*cpu]).fold(f64::INFINITY, f64::min);
             let idlest: Vec<usize> = open.into_iter().filter(|cpu| loads[*cpu] <= least).collect();
-            let place = (drawn / limit * idlest.len() as f64) as usize;
+            let place = (draw * idlest.len() as f64) as usize;
             if let Some(&cpu) = idlest.get(place) {
                 loads[here] -= ready;
                 loads[cpu] += ready;
