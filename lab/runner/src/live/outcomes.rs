@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::name;
-use super::session::{pages, report, run, steps, told};
+use super::session::{moves, pages, report, run, steps, told};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 
@@ -97,17 +97,6 @@ pub(super) fn check_refusals(lab: &Lab) -> Result<Vec<Finding>> {
             held > 0 && pages(&full, "no_memory") == 0,
         ),
     ])
-}
-
-/// The steps that moved pages, with their ways; empty if there are none.
-fn moves(report: &Value) -> String {
-    let steps = report["steps"].as_array().into_iter().flatten();
-    let of = |step: &Value| {
-        let (action, outcome) = (step["action"].as_str()?, step["outcome"].as_str()?);
-        let at = step["at_s"].as_f64()?;
-        outcome.contains("moved").then(|| format!("; at {at:.1} s {action}: {outcome}"))
-    };
-    steps.filter_map(of).collect()
 }
 
 /// Five programs that act when their first page has moved; on four nodes, so that most pages are

@@ -7,7 +7,7 @@ use rondpoint_machine::{Machine, Processor, Vendor};
 use serde_json::Value;
 
 use super::name;
-use super::session::{report, run};
+use super::session::{moves, report, run};
 use crate::lab::{Lab, cut_machine};
 use crate::physics::{Finding, script};
 
@@ -194,6 +194,9 @@ pub(super) fn unjammed(lab: &Lab, processor: Processor) -> Result<Finding> {
     let machine = playing("carrefour-a", processor)?;
     let report = report(&run(lab, &machine, "a jam of four nodes", JAM)?, "jam")?;
     let after = report["after"]["imbalance_percent"].as_f64().unwrap_or(f64::INFINITY);
+    if after > EVEN_PERCENT {
+        eprintln!("{}: what moved{}", processor.name(), moves(&report));
+    }
     let check = format!("{}: imbalance of a jam of four nodes, at the end", processor.name());
     Ok(Finding::between(&name(&machine), check, (0.0, EVEN_PERCENT), after, "%"))
 }

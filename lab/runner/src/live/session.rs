@@ -121,6 +121,17 @@ pub(super) fn told(report: &Value) -> String {
     if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
 }
 
+/// The steps that moved pages, each with its time, ways and outcome; empty if there are none.
+pub(super) fn moves(report: &Value) -> String {
+    let steps = report["steps"].as_array().into_iter().flatten();
+    let of = |step: &Value| {
+        let (action, outcome) = (step["action"].as_str()?, step["outcome"].as_str()?);
+        let at = step["at_s"].as_f64()?;
+        outcome.contains("moved").then(|| format!("; at {at:.1} s {action}: {outcome}"))
+    };
+    steps.filter_map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
