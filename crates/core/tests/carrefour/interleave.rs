@@ -160,6 +160,22 @@ fn the_pages_of_a_later_round_go_to_all_nodes_below_the_mean() {
     assert!(shares[1..].iter().all(|share| (share - 0.125).abs() < 0.01), "{shares:?}");
 }
 
+/// Where samples are few, almost all pages have none.
+#[test]
+fn a_single_sample_does_not_send_all_pages_to_one_node() {
+    for first in 0..50 {
+        let mut interleaving = excess([40.0, 0.0, 0.0, 0.0]);
+        let mut ranks = Ranks::new(4);
+        ranks.note(0, first, 1);
+        interleaving.choose_by(&[ranks]);
+        let mut counts = [0_usize; 4];
+        for page in 0..2_048 {
+            counts[interleaving.target(0, page, None, &mut Random::new(1)).unwrap_or(0)] += 1;
+        }
+        assert!(counts.iter().all(|count| *count < 1_100), "from {first} on: {counts:?}");
+    }
+}
+
 /// The first round reaches the first half of the pages, the second round all of them. After it both
 /// halves are even, though the excess was that of both together.
 #[test]

@@ -53,14 +53,44 @@ impl Ranks {
         *noted = noted.saturating_add(accesses);
     }
 
-    /// Share of a node's noted accesses below each rank step, and 1 at the end. Empty without
-    /// accesses.
+    /// Share of a node's accesses below each rank step, and 1 at the end. Empty without accesses.
+    ///
+    /// Between two noted accesses it rises evenly, by one part of as many as there are gaps. So a
+    /// few accesses do not send all pages between them to one node.
     fn below(&self, source: usize) -> Vec<f64> {
         let steps = &self.accesses[source * RANK_STEPS..][..RANK_STEPS];
         let all: u64 = steps.iter().copied().map(u64::from).sum();
-        let shares = steps.iter().map(|accesses| f64::from(*accesses) / all as f64);
-        let shares = running_sums(shares);
-        if all > 0 { core::iter::once(0.0).chain(shares).collect() } else { Vec::new() }
+        if all == 0 {
+            return Vec::new();
+        }
+        let gap = 1.0 / (all + 1) as f64;
+        let mut below = vec![0.0];
+        let mut seen = 0;
+        for accesses in steps.iter().map(|accesses| u64::from(*accesses)).chain([1]) {
+            let step = below.len() - 1;
+            if accesses == 0 {
+                below.push(f64::NAN);
+                continue;
+            }
+            rise(&mut below, step, (seen + 1) as f64 * gap);
+            seen += accesses;
+            below.push(seen as f64 * gap);
+        }
+        below.truncate(RANK_STEPS + 1);
+        below
+    }
+}
+
+/// Lets the values up to `step` rise evenly to `to`, from the last known one on.
+fn rise(below: &mut [f64], step: usize, to: f64) {
+    let known = below[..step].iter().rposition(|value| !value.is_nan());
+    let Some(first) = known else {
+        below[step] = to;
+        return;
+    };
+    let from = below[first];
+    for at in first + 1..=step {
+        below[at] = from + (to - from) * (at - first) as f64 / (step - first) as f64;
     }
 }
 
