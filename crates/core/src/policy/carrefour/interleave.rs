@@ -88,9 +88,9 @@ fn rise(below: &mut [f64], step: usize, to: f64) {
         below[step] = to;
         return;
     };
-    let from = below[first];
-    for at in first + 1..=step {
-        below[at] = from + (to - from) * (at - first) as f64 / (step - first) as f64;
+    let (from, length) = (below[first], (step - first) as f64);
+    for (place, value) in (1..).zip(&mut below[first + 1..=step]) {
+        *value = from + (to - from) * f64::from(place) / length;
     }
 }
 
