@@ -418,13 +418,18 @@ impl Guard {
             }
             // Memory that leaves the target in the same action makes room there.
             let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
-            let planned = verdicts.planned_bytes.get(&node.to).copied().unwrap_or(0);
-            let free = self.free(scene, node.to) - Bytes(planned);
+            let free = self.room(scene, verdicts, node.to);
             if arrives(node.to) > free + leaves {
                 return Err(Refusal::NoMemory { node: node.to, free });
             }
         }
         Ok(nodes.iter().map(|node| (*node, resident(node.from))).collect())
+    }
+
+    /// Free memory of a node beyond the reserve and the moves that were admitted in this step.
+    fn room(&self, scene: &Scene<'_>, verdicts: &Verdicts, node: usize) -> Bytes {
+        let planned = verdicts.planned_bytes.get(&node).copied().unwrap_or(0);
+        self.free(scene, node) - Bytes(planned)
     }
 
     /// Free memory of a node beyond the reserve. If free memory is not known, all memory of the

@@ -95,7 +95,11 @@ pub(super) struct Runner<'a> {
 impl Runner<'_> {
     /// Cycles for the present work of a µs.
     pub(super) fn cycles(&self, charges: &Charges, waits: &Waits) -> f64 {
-        let latency = charges.latency(self.group.node, &self.group.shares, waits);
+        self.cycles_at(charges.latency(self.group.node, &self.group.shares, waits))
+    }
+
+    /// The same at this mean latency of its accesses.
+    fn cycles_at(&self, latency: f64) -> f64 {
         self.fixed + self.misses * latency / self.group.overlap
     }
 }
@@ -163,6 +167,7 @@ impl<'a> Row<'a> {
         let mut rows: Vec<Self> = Vec::new();
         let mut by_node: Vec<&Runner<'_>> = runners.iter().collect();
         by_node.sort_by_key(|one| one.group.node);
+        // Places in the row of the present node.
         let mut slot_of: Vec<Option<usize>> = vec![None; nodes];
         for of in by_node {
             let node = of.group.node;
@@ -192,7 +197,7 @@ impl<'a> Row<'a> {
         for RowRunner { of, slots } in &self.runners {
             let shares = || slots.iter().zip(&of.group.shares);
             let latency: f64 = shares().map(|(slot, (_, share))| share * flows[*slot].access).sum();
-            let cycles = of.fixed + of.misses * latency / of.group.overlap;
+            let cycles = of.cycles_at(latency);
             let per_us = of.cpus * charges.cycles_per_us / cycles * of.misses;
             let slowed = per_us * of.misses / of.group.overlap / cycles;
             for (slot, (_, share)) in shares() {

@@ -114,8 +114,7 @@ impl Guard {
         }
         self.check_sharers(app, page, scene.model)?;
         let room_on = |node: usize| {
-            let planned = verdicts.planned_bytes.get(&node).copied().unwrap_or(0);
-            let free = self.free(scene, node) - Bytes(planned);
+            let free = self.room(scene, verdicts, node);
             if page.bytes() > free { Err(Refusal::NoMemory { node, free }) } else { Ok(()) }
         };
         match kind {

@@ -96,12 +96,7 @@ fn all_memory_follows_if_most_remote_accesses_are_left() {
 /// Memory that all went to one node cannot be separated again, so its threads stay too.
 #[test]
 fn a_process_that_is_slower_with_all_of_its_memory_is_released_in_a_crowd_all_the_same() {
-    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
-    let mut world = World::new(topology.clone(), Host::Obeys);
-    world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
-    for at in 11..16 {
-        world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
-    }
+    let mut world = gathered(16);
     let kinds = [Kind::Affinity, Kind::Pages(Mechanism::Following), Kind::Bulk];
     world.judge(1, &kinds, Verdict::Worse);
     assert!(is_freed_in_a_crowd(&mut world, 16));
@@ -232,13 +227,19 @@ fn a_process_that_needs_the_bandwidth_of_both_nodes_stays() {
 
 #[test]
 fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
+    let mut world = gathered(15);
+    assert!(is_freed_in_a_crowd(&mut world, 15));
+}
+
+/// The world after the service was brought to node 0 at 10 s, until this second.
+fn gathered(until: u64) -> World {
     let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
     let mut world = World::new(topology.clone(), Host::Obeys);
     world.decide(&service(10, &topology, &[0, 1, 4, 5], SPREAD));
-    for at in 11..15 {
+    for at in 11..until {
         world.decide(&service(at, &topology, &[0, 1, 2, 3], TOGETHER));
     }
-    assert!(is_freed_in_a_crowd(&mut world, 15));
+    world
 }
 
 /// Whether its threads may use all CPUs again after a hundred of them crowd node 0 from then on.

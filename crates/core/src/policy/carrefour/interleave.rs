@@ -55,8 +55,8 @@ impl Ranks {
 
     /// Share of a node's accesses below each rank step, and 1 at the end. Empty without accesses.
     ///
-    /// Between two noted accesses it rises evenly, by one part of as many as there are gaps. So a
-    /// few accesses do not send all pages between them to one node.
+    /// `n` accesses leave `n + 1` gaps between and beside them. In each gap the share rises evenly
+    /// by 1/(n + 1). So a few accesses do not send all pages between them to one node.
     fn below(&self, source: usize) -> Vec<f64> {
         let steps = &self.accesses[source * RANK_STEPS..][..RANK_STEPS];
         let all: u64 = steps.iter().copied().map(u64::from).sum();
