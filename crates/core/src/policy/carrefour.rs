@@ -335,7 +335,8 @@ impl Carrefour {
         let rules = &self.preset.pages;
         let mut draws = Draws::new(traffic, topology, rules.draw);
         if rules.draw == Draw::Excess && enabled.iter().any(Option::is_some) {
-            draws.choose_by(model.pages.iter(), topology, |page, seen| {
+            let are_even = self.apps.values().all(|state| !state.has_moved);
+            draws.choose_by(model.pages.iter(), topology, are_even, |page, seen| {
                 let (app, mechanisms) = (&model.apps[page.app], enabled[page.app]?);
                 may_leave(rules, app, self.apps.get(&app.pid)?, mechanisms, page, seen)
             });
@@ -456,6 +457,7 @@ impl Policy for Carrefour {
                 }
                 (Action::MovePages { pages, mechanism, .. }, StepResult::Pages(counts)) => {
                     state.actions = Some(state.actions.unwrap_or(0) + counts.moved);
+                    state.has_moved |= counts.moved > 0;
                     if *mechanism == Mechanism::Offloading {
                         state.offloaded.note(pages);
                     }

@@ -190,8 +190,9 @@ fn spread_after(held: impl Fn(u64) -> bool) -> Vec<u64> {
     for round in 1..30 {
         model.at = Nanos::from_secs(round);
         let steps = policy.propose(&model, &topology, &mut Random::new(round));
-        spread.extend(numbers(&moved(&steps, Mechanism::Interleaving)));
-        learn(&mut policy, steps, 0);
+        let moves = numbers(&moved(&steps, Mechanism::Interleaving));
+        learn(&mut policy, steps, moves.len() as u64);
+        spread.extend(moves);
     }
     spread.sort_unstable();
     spread.dedup();

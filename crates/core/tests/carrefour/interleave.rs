@@ -147,7 +147,7 @@ fn the_pages_of_a_later_round_go_to_all_nodes_below_the_mean() {
     let mut interleaving = excess([40.0, 20.0, 20.0, 20.0]);
     let stayed =
         || (0..4_000_u64).filter(|page| page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 62 == 3);
-    let mut ranks = Ranks::new(4);
+    let mut ranks = Ranks::new(4, false);
     stayed().for_each(|page| ranks.note(0, page, 1));
     interleaving.choose_by(&[ranks]);
     let mut counts = [0_usize; 4];
@@ -165,7 +165,7 @@ fn the_pages_of_a_later_round_go_to_all_nodes_below_the_mean() {
 fn a_single_sample_does_not_send_all_pages_to_one_node() {
     for first in 0..50 {
         let mut interleaving = excess([40.0, 0.0, 0.0, 0.0]);
-        let mut ranks = Ranks::new(4);
+        let mut ranks = Ranks::new(4, false);
         ranks.note(0, first, 1);
         interleaving.choose_by(&[ranks]);
         let mut counts = [0_usize; 4];
@@ -173,6 +173,25 @@ fn a_single_sample_does_not_send_all_pages_to_one_node() {
             counts[interleaving.target(0, page, None, &mut Random::new(1)).unwrap_or(0)] += 1;
         }
         assert!(counts.iter().all(|count| *count < 1_100), "from {first} on: {counts:?}");
+    }
+}
+
+/// Before any page has moved, a node's pages have all ranks, whichever pages a few samples show.
+#[test]
+fn a_few_samples_of_a_first_round_leave_each_node_its_share() {
+    for samples in [1, 4, 16] {
+        for seed in 0..50 {
+            let (mut interleaving, mut random) = (excess([40.0, 0.0, 0.0, 0.0]), Random::new(seed));
+            let mut ranks = Ranks::new(4, true);
+            (0..samples).for_each(|_| ranks.note(0, random.below(2_048) as u64, 1));
+            interleaving.choose_by(&[ranks]);
+            let mut counts = [0_usize; 4];
+            for page in 0..2_048 {
+                counts[interleaving.target(0, page, None, &mut random).unwrap_or(0)] += 1;
+            }
+            let are_fair = counts.iter().all(|count| (307..=717).contains(count));
+            assert!(are_fair, "{samples} samples, seed {seed}: {counts:?}");
+        }
     }
 }
 
@@ -185,7 +204,7 @@ fn the_second_round_takes_its_pages_from_where_the_first_took_none() {
     for sampled in [half, 2 * half] {
         let on = |node| node_of.iter().filter(|of| **of == node).count();
         let mut interleaving = excess([0, 1, 2, 3].map(|node| on(node) as f64));
-        let mut ranks = Ranks::new(4);
+        let mut ranks = Ranks::new(4, false);
         for (page, node) in node_of[..sampled].iter().enumerate() {
             ranks.note(*node, page as u64, 1);
         }

@@ -28,6 +28,8 @@ pub struct AppState {
     pub(super) activated: bool,
     /// Placements changed after the last round began; `None` before the first.
     pub(super) actions: Option<u64>,
+    /// Whether any of its pages has been moved.
+    pub(super) has_moved: bool,
     /// Rounds in a row with too few changes for the accurate rate.
     pub(super) idle_rounds: u32,
     /// Mechanisms of the last round, and the measurements at its beginning.
