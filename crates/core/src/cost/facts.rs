@@ -7,7 +7,7 @@
 use super::charges::Charges;
 use super::flows::{by_memory, flows};
 use super::group::{Group, node_of};
-use super::lines::{Named, count_far, own_lines, spread_lines};
+use super::lines::{Named, Unseen, all_lines, count_far, own_lines, spread_lines};
 use super::partners::Partners;
 use super::solve::{self, Waits};
 use super::waiting::{by_progress, expected, ipc_alone};
@@ -45,6 +45,8 @@ pub struct Facts {
     pub(super) exposure: Vec<f64>,
     /// Threads with partners that samples named.
     pub(super) named: Named,
+    /// Lines that joined partners exchange uncounted in a µs of CPU time, by place in the model.
+    pub(super) unseen: Unseen,
     /// Threads that ran on several nodes in turn, by place in the model: each cache with its share
     /// of the thread's time.
     pub(super) wandering: BTreeMap<usize, Vec<(usize, f64)>>,
@@ -100,6 +102,7 @@ impl Facts {
             exposure: charges.no_load(),
             processes: Vec::with_capacity(model.apps.len()),
             named: partners.shares(model),
+            unseen: partners.unseen(model, topology),
             wandering: BTreeMap::new(),
             unpinned_threads: BTreeSet::new(),
             charges,
@@ -169,7 +172,11 @@ impl Facts {
             let parts = self.wandering.get(&place).map_or(&here[..], Vec::as_slice);
             for (domain, share) in parts {
                 let is_unpinned = self.unpinned_threads.contains(&place);
-                groups.entry(*domain).or_default().add(thread, *share, is_unpinned);
+                let sums = groups.entry(*domain).or_default();
+                sums.add(thread, *share, is_unpinned);
+                let unseen = share * thread.cpu_share * self.unseen_of(place);
+                sums.lines += unseen;
+                sums.unseen += unseen;
             }
         }
         let mut evidence = Evidence {
@@ -192,7 +199,8 @@ impl Facts {
             })
             .collect();
         let mut process = Process { pid: app.pid, groups: all, evidence };
-        spread_lines(&mut process.groups, (model, topology), app, &self.named);
+        let known = (&self.named, &self.unseen);
+        spread_lines(&mut process.groups, (model, topology), app, known);
         for (group, sums) in process.groups.iter_mut().zip(groups.values()) {
             count_far(group, (sums.lines, sums.far));
             self.fit(group, sums);
@@ -223,6 +231,7 @@ impl Facts {
             overlap: 1.0,
             shares: shares.map(|(holding, rate)| (holding, rate / total)).collect(),
             lines: sums.lines / sums.cpus,
+            unseen: sums.unseen / sums.cpus,
             far: Vec::new(),
             pressure: 0.0,
             thread: None,
@@ -253,13 +262,23 @@ impl Facts {
         }
     }
 
+    /// See [`all_lines`].
+    pub(super) fn lines_of(&self, place: usize, thread: &Thread) -> Option<f64> {
+        all_lines(place, thread, &self.unseen)
+    }
+
+    /// See [`Facts::unseen`].
+    pub(super) fn unseen_of(&self, place: usize) -> f64 {
+        self.unseen.get(&place).copied().unwrap_or(0.0)
+    }
+
     /// Cycles that a group spends per µs on lines from other caches.
     pub(super) fn transfer_cycles(&self, group: &Group) -> f64 {
         let far: f64 = group.far.iter().map(|(_, share)| share).sum();
         let from =
             |(owner, share): &(usize, f64)| share * self.charges.transfer[(group.node, *owner)];
         let each = (1.0 - far) * self.charges.same_domain + group.far.iter().map(from).sum::<f64>();
-        group.lines * each
+        group.lines * each - group.unseen * self.charges.same_domain
     }
 
     /// The accesses of one thread of a group, in the `share` of its time that it spends in the
@@ -307,6 +326,7 @@ struct Sums {
     progress: Option<f64>,
     misses: f64,
     lines: f64,
+    unseen: f64,
     /// Lines from other nodes, if both counts exist.
     far: Option<f64>,
 }
@@ -324,6 +344,7 @@ impl Default for Sums {
             progress: Some(0.0),
             misses: 0.0,
             lines: 0.0,
+            unseen: 0.0,
             far: Some(0.0),
         }
     }

@@ -2,7 +2,6 @@
 //! with the threads on both sides.
 
 use super::group::{Group, node_of, summed};
-use super::lines::own_lines;
 use super::seen::Seen;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -68,7 +67,7 @@ impl Step<'_> {
         let with = self.seen.facts.named.get(&partner).into_iter().flatten();
         let share: f64 = with.filter(|(one, _)| *one == self.place).map(|(_, share)| share).sum();
         let thread = &self.seen.model.threads[partner];
-        share * thread.cpu_share * own_lines(thread).unwrap_or(0.0)
+        share * thread.cpu_share * self.seen.facts.lines_of(partner, thread).unwrap_or(0.0)
     }
 }
 
@@ -116,7 +115,8 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
         welcome(groups, &alone, met, to);
         leave(groups, at, &alone, None);
     } else {
-        alone.lines = own_lines(thread).unwrap_or(alone.lines);
+        alone.lines = step.seen.facts.lines_of(step.place, thread).unwrap_or(alone.lines);
+        alone.unseen = step.seen.facts.unseen_of(step.place);
         alone.far = step.far_from(to);
         leave(groups, at, &alone, Some(&step.far_from(from)));
         step.tell_partners(groups);
@@ -148,6 +148,8 @@ fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize
         let lines = (lines - own).max(0.0);
         group.far = rest.into_iter().map(|(node, sum)| (node, (sum / lines).min(1.0))).collect();
         group.lines = lines / left;
+        let unseen = group.unseen * group.cpus - alone.unseen * alone.cpus;
+        group.unseen = (unseen / left).clamp(0.0, group.lines);
     }
     group.cpus = left;
     group.wanted = (group.wanted - alone.wanted).max(left);

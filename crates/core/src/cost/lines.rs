@@ -16,15 +16,24 @@ pub(super) fn own_lines(thread: &Thread) -> Option<f64> {
     known.then(|| rates.into_iter().flatten().sum::<f64>() / 1e6)
 }
 
+/// Lines that joined partners exchange uncounted in a µs of CPU time, by place in the model.
+pub(super) type Unseen = BTreeMap<usize, f64>;
+
+/// Lines that a thread exchanges in a µs of its CPU time: those fetched from other caches, and
+/// those of partners behind its own. `None` = not counted.
+pub(super) fn all_lines(place: usize, thread: &Thread, unseen: &Unseen) -> Option<f64> {
+    Some(own_lines(thread)? + unseen.get(&place).copied().unwrap_or(0.0))
+}
+
 /// Fills in the sources of each group's lines: the partners that samples named, otherwise all
 /// threads of the process equally.
 pub(super) fn spread_lines(
     groups: &mut [Group],
     (model, topology): (&Model, &Topology),
     app: &App,
-    named: &Named,
+    (named, unseen): (&Named, &Unseen),
 ) {
-    let of_named = named_lines(model, topology, app, named);
+    let of_named = named_lines(model, topology, app, (named, unseen));
     let threads: Vec<(usize, usize, f64)> =
         groups.iter().map(|group| (group.node, group.domain, group.threads)).collect();
     let all: f64 = threads.iter().map(|(_, _, count)| count).sum();
@@ -48,12 +57,12 @@ fn named_lines(
     model: &Model,
     topology: &Topology,
     app: &App,
-    named: &Named,
+    (named, unseen): (&Named, &Unseen),
 ) -> BTreeMap<usize, (f64, Vec<(usize, f64)>)> {
     let mut of_domain: BTreeMap<usize, (f64, Vec<(usize, f64)>)> = BTreeMap::new();
     for (place, partners) in named.range(app.threads.clone()) {
         let thread = &model.threads[*place];
-        let lines = thread.cpu_share * own_lines(thread).unwrap_or(0.0);
+        let lines = thread.cpu_share * all_lines(*place, thread, unseen).unwrap_or(0.0);
         let here = topology.domain_of_cpu(thread.cpu);
         let (sum, far) = of_domain.entry(here).or_default();
         *sum += lines;

@@ -270,7 +270,8 @@ impl<'a> Priced<'a> {
         let each = runner.misses / group.overlap;
         // Misses by crowding are charged at the cost of the nearest memory. Queues that they meet
         // count as queues.
-        let coherence = self.facts.transfer_cycles(group) - group.lines * charges.same_domain;
+        let coherence =
+            self.facts.transfer_cycles(group) - (group.lines - group.unseen) * charges.same_domain;
         let kept = each * (1.0 - crowded);
         [
             kept * distance.max(0.0),

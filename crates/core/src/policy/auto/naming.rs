@@ -170,6 +170,7 @@ impl Naming {
             let named = answer.iter().flatten();
             partners.learn(named.map(|one| (tid(one.lower), tid(one.upper), one.samples)));
         }
+        partners.count(model, topology);
     }
 
     /// Proposes moves that join pairs, in processes that exchange data.

@@ -46,8 +46,8 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Without sampled pages. `are_even`: no page has left its node yet, so the pages of a node have
-    /// all ranks. Then a few samples only seem to show that ranks are missing.
+    /// Without sampled pages. `are_even`: no page has left its node yet, so a node's pages have all
+    /// ranks. Then a few samples only seem to show that ranks are missing.
     #[must_use]
     pub fn new(node_count: usize, are_even: bool) -> Self {
         let even = if are_even { EVEN_ACCESSES } else { 0 };
