@@ -9,7 +9,7 @@ use crate::catalogue;
 use crate::faults::Rates;
 use crate::plant::Plant;
 use crate::sensors::{PMUS, Pmu};
-use crate::workload::{Phase, Program, Region, Touched, Used, Waits, Workload};
+use crate::workload::{Phase, Program, Region, Requests, Touched, Used, Waits, Workload};
 use crate::world::Scene;
 
 /// Simulated seconds of alone time of every program: no case is over before its time is.
@@ -69,7 +69,7 @@ impl Case {
         let faulty = draw.chance(ranges.faults.cases);
         let faults = draw.faults(ranges);
         let time = &ranges.time;
-        Self {
+        let mut case = Self {
             seed,
             machine,
             programs,
@@ -80,7 +80,15 @@ impl Case {
             faults_until_s: ranges.faults.until_s,
             seconds: if faulty { time.with_faults_s } else { time.without_faults_s },
             limits,
+        };
+        if draw.chance(ranges.workload.services) {
+            case.programs.extend(draw.service(ranges, cpus));
+            case.limits.extend([(); 2].map(|()| draw.limits(ranges, nodes)));
         }
+        if draw.chance(ranges.workload.fleeting) {
+            case.programs[0].regions[0].lives_s = draw.between(ranges.workload.lives_s);
+        }
+        case
     }
 
     /// What a run is made from.
@@ -118,9 +126,10 @@ impl Case {
         }
     }
 
-    /// Whether the demand of every program stays as it is.
+    /// Whether every program's demand and memory stay as they are. New memory is placed anew.
     pub(crate) fn is_steady(&self) -> bool {
-        self.programs.iter().all(|program| program.phases.is_empty())
+        let stays = |program: &Program| program.regions.iter().all(|region| region.lives_s == 0.0);
+        self.programs.iter().all(|program| program.phases.is_empty() && stays(program))
     }
 }
 
@@ -175,6 +184,24 @@ impl Draw {
             phases: if self.chance(of.phases) { self.phases() } else { Vec::new() },
             regions,
         }
+    }
+
+    /// A program that answers requests, and one that sends them.
+    fn service(&mut self, ranges: &Ranges, cpus: u32) -> [Program; 2] {
+        let of = &ranges.workload;
+        let mut one = |name: &str, to: &str| Program {
+            name: name.to_string(),
+            instances: 1,
+            waits: Waits::Never,
+            requests: Some(Requests {
+                to: to.to_string(),
+                kilo_instructions: self.between(of.kilo_instructions),
+                lines: self.between(of.lines),
+            }),
+            phases: Vec::new(),
+            ..self.program(ranges, 0, cpus)
+        };
+        [one("server", ""), one("clients", "server")]
     }
 
     fn regions(&mut self, ranges: &Ranges) -> Vec<Region> {

@@ -2,6 +2,7 @@
 
 use super::{Case, run};
 use crate::faults::Rates;
+use crate::workload::Program;
 
 /// Most runs of one shrinking: somebody waits for it.
 const MOST_RUNS: usize = 60;
@@ -101,5 +102,10 @@ fn drop_program(case: &mut Case, program: usize) {
     let first = (before as usize).min(case.limits.len());
     let last = (first + own).min(case.limits.len());
     case.limits.drain(first..last);
-    case.programs.remove(program);
+    let dropped = case.programs.remove(program);
+    // Programs that asked it work without requests then.
+    let asks = |one: &mut Program| {
+        one.requests.take_if(|requests| requests.to == dropped.name);
+    };
+    case.programs.iter_mut().for_each(asks);
 }

@@ -55,6 +55,19 @@ fn a_case_shrinks_until_nothing_smaller_fails() {
     assert_eq!(smaller.faults, None);
 }
 
+/// The clients of a server that is left out work without requests.
+#[test]
+fn a_case_with_a_service_shrinks_to_one_that_can_run() {
+    let ranges = Ranges::frozen();
+    let has_clients = |case: &Case| case.programs.iter().any(|program| program.name == "clients");
+    let case = (0..100).map(|seed| Case::draw(seed, &ranges)).find(has_clients).expect("a service");
+    let processes: u32 = case.programs.iter().map(|program| program.instances).sum();
+    assert_eq!(case.limits.len(), processes as usize);
+    let smaller = shrink::smallest(&case, has_clients);
+    assert_eq!(smaller.programs.len(), 1);
+    assert_eq!(smaller.programs[0].requests, None);
+}
+
 #[test]
 fn a_mask_that_no_ledger_knows_breaks_the_undo_rule() {
     let case = short(1);

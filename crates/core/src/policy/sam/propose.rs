@@ -31,8 +31,9 @@ pub enum SamReason {
         destination: Destination,
         /// Whether this thread has the problem, or makes room for the thread that has it.
         side: Side,
-        /// The rate that set the flag of the thread with the problem: COH, RDR or MEM. In phase R
-        /// it is MEM if the place of the thread's data set the flag.
+        /// The rate behind the flag of the thread with the problem: COH, RDR or MEM. In phase R it
+        /// is MEM if the place of the thread's data set the flag. A flag outlasts single intervals
+        /// in which the rate is below the threshold.
         rate_per_s: f64,
         /// The threshold of this rate.
         threshold_per_s: f64,
@@ -321,10 +322,12 @@ impl fmt::Display for SamReason {
             Self::Move { phase, destination, side, rate_per_s, threshold_per_s, from, to } => {
                 let (rate, limit) = (rate_per_s / 1e6, threshold_per_s / 1e6);
                 match side {
-                    Side::Mover => write!(
-                        f,
-                        "{phase} {rate:.2} M/s above {limit:.2}, {from}→{to} to {destination}"
-                    ),
+                    Side::Mover => {
+                        // A flag outlasts single intervals below its threshold.
+                        let side = if rate > limit { "above" } else { "now, lately above" };
+                        write!(f, "{phase} {rate:.2} M/s {side} {limit:.2}")?;
+                        write!(f, ", {from}→{to} to {destination}")
+                    }
                     Side::Partner { of } => {
                         write!(f, "changes places with {of} ({phase}), {from}→{to}")
                     }
