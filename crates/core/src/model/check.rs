@@ -121,11 +121,11 @@ impl Model {
                     format!("{}, which does not have this thread", thread.app),
                 );
             }
-            if thread.cpu >= topology.cpu_count() {
-                return refuse(
-                    at("cpu"),
-                    format!("{}, the machine has {} CPUs", thread.cpu, topology.cpu_count()),
-                );
+            for (name, cpu) in [("cpu", Some(thread.cpu)), ("cpu_before", thread.cpu_before)] {
+                if let Some(cpu) = cpu.filter(|cpu| *cpu >= topology.cpu_count()) {
+                    let count = topology.cpu_count();
+                    return refuse(at(name), format!("{cpu}, the machine has {count} CPUs"));
+                }
             }
             if thread.allowed.is_empty() || !thread.allowed.is_subset(&topology.all_cpus()) {
                 return refuse(
@@ -134,6 +134,7 @@ impl Model {
                 );
             }
             share(at("cpu_share"), thread.cpu_share)?;
+            share(at("queued_share"), thread.queued_share.unwrap_or(0.0))?;
             share(at("core_shared"), thread.core_shared)?;
             let rates = &thread.rates;
             for (name, rate) in [
@@ -150,8 +151,11 @@ impl Model {
             }
             share(at("stall_share"), rates.stall_share.unwrap_or(0.0))?;
             share(at("local_dram_share"), rates.local_dram_share.unwrap_or(0.0))?;
-            if let Some(accesses) = &thread.accesses_by_node {
-                length(at("accesses_by_node"), accesses.len(), topology.node_count(), "nodes")?;
+            let by_node =
+                [("accesses_by_node", &thread.accesses_by_node), ("ran_on", &thread.ran_on)];
+            for (name, counts) in by_node.into_iter().filter_map(|(n, of)| Some((n, of.as_ref()?)))
+            {
+                length(at(name), counts.len(), topology.node_count(), "nodes")?;
             }
         }
         Ok(())

@@ -283,9 +283,12 @@ fn make_thread(
         Some(list) => cpus(&format!("{path}.allowed"), list, topology.cpu_count(), budget)?,
     };
     let mut thread = Thread::new(Tid(read.tid), app, read.cpu, allowed);
-    thread.cpu_share = read.cpu_share;
+    (thread.cpu_before, thread.cpu_share) = (read.cpu_before, read.cpu_share);
+    (thread.queued_share, thread.core_shared) = (read.queued_share, read.core_shared);
+    thread.is_narrowed = read.is_narrowed;
     thread.exempt = read.exempt.map(exemption);
     thread.accesses_by_node.clone_from(&read.accesses_by_node);
+    thread.ran_on.clone_from(&read.ran_on);
     thread.rates = ThreadRates {
         instructions_per_s: read.instructions_per_s,
         coherence_remote_per_s: read.coherence_remote_per_s,

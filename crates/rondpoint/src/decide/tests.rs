@@ -298,9 +298,14 @@ fn a_printed_model_is_read_back_as_the_same_model() {
         let topology = Machine::load(&root(&format!("machines/{machine}.toml")))
             .expect("a machine file")
             .topology();
-        let first =
+        let mut first =
             read_model(&root(&format!("fixtures/models/{name}.json")), &topology, &mut budget())
                 .expect("a fixture");
+        for thread in &mut first.threads {
+            (thread.cpu_before, thread.is_narrowed) = (Some(0), true);
+            (thread.queued_share, thread.core_shared) = (Some(0.25), 0.5);
+            thread.ran_on = Some((0..).take(topology.node_count()).collect());
+        }
         let again =
             build::parse(&write::to_json(&first, &topology).to_string(), &topology, &mut budget())
                 .expect("what we wrote");

@@ -177,10 +177,16 @@ pub(super) struct Thread {
     #[serde(default, rename = "name")]
     _name: Option<String>,
     pub(super) cpu: usize,
+    pub(super) cpu_before: Option<usize>,
     /// CPUs that it may use, as `"0-3,8"`; all where left out.
     pub(super) allowed: Option<String>,
     #[serde(default = "one")]
     pub(super) cpu_share: f64,
+    pub(super) queued_share: Option<f64>,
+    #[serde(default)]
+    pub(super) core_shared: f64,
+    #[serde(default)]
+    pub(super) is_narrowed: bool,
     pub(super) exempt: Option<Exemption>,
     pub(super) instructions_per_s: Option<f64>,
     pub(super) coherence_remote_per_s: Option<f64>,
@@ -194,6 +200,7 @@ pub(super) struct Thread {
     pub(super) read_percent: Option<f64>,
     pub(super) local_dram_share: Option<f64>,
     pub(super) accesses_by_node: Option<Vec<u32>>,
+    pub(super) ran_on: Option<Vec<u32>>,
 }
 
 /// Sampled pages that look alike, one after the other.

@@ -101,8 +101,12 @@ fn thread_json(thread: &Thread) -> Value {
     let mut fields = Fields::default();
     fields.put("tid", thread.tid.0);
     fields.put("cpu", thread.cpu);
+    fields.put_known("cpu_before", thread.cpu_before);
     fields.put("allowed", thread.allowed.to_string());
     fields.put("cpu_share", thread.cpu_share);
+    fields.put_known("queued_share", thread.queued_share);
+    fields.put("core_shared", thread.core_shared);
+    fields.put("is_narrowed", thread.is_narrowed);
     fields.put_known("exempt", thread.exempt.map(exemption));
     let rates = &thread.rates;
     for (name, rate) in [
@@ -121,6 +125,7 @@ fn thread_json(thread: &Thread) -> Value {
         fields.put_known(name, rate);
     }
     fields.put_known("accesses_by_node", thread.accesses_by_node.clone());
+    fields.put_known("ran_on", thread.ran_on.clone());
     fields.done()
 }
 
