@@ -17,6 +17,7 @@
 mod charges;
 mod crowd;
 mod effect;
+mod exchanged;
 mod facts;
 mod fit;
 mod flows;

@@ -45,7 +45,7 @@ pub struct Facts {
     pub(super) exposure: Vec<f64>,
     /// Threads with partners that samples named.
     pub(super) named: Named,
-    /// Lines that joined partners exchange uncounted in a µs of CPU time, by place in the model.
+    /// Lines that partners exchange and no counter shows.
     pub(super) unseen: Unseen,
     /// Threads that ran on several nodes in turn, by place in the model: each cache with its share
     /// of the thread's time.
@@ -92,6 +92,7 @@ impl Facts {
         fit::fit_links(&mut charges, model, &load);
         fit::fit_capacity(&mut charges, model, &load);
         let waits = Waits::at(&charges, &load);
+        let named = partners.shares(model);
         let mut facts = Self {
             cpus: (0..topology.node_count())
                 .map(|node| topology.usable(topology.cpus_of_node(node)).len() as f64)
@@ -101,8 +102,8 @@ impl Facts {
             pressure: vec![0.0; topology.domain_count()],
             exposure: charges.no_load(),
             processes: Vec::with_capacity(model.apps.len()),
-            named: partners.shares(model),
-            unseen: partners.unseen(model, topology),
+            unseen: partners.unseen(model, topology, &named),
+            named,
             wandering: BTreeMap::new(),
             unpinned_threads: BTreeSet::new(),
             charges,

@@ -26,8 +26,8 @@ pub(super) struct Group {
     pub(super) shares: Vec<(usize, f64)>,
     /// Lines that they exchange with threads of their process, near and far.
     pub(super) lines: f64,
-    /// Part of these lines that was near, and no counter showed it. They cost nothing there: what
-    /// they cost is part of `work`.
+    /// Part of these lines that was near when no counter showed it. Its cost there is part of
+    /// `work`.
     pub(super) unseen: f64,
     /// Share of these lines that comes from other cache domains, by their node.
     pub(super) far: Vec<(usize, f64)>,

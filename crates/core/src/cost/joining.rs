@@ -111,23 +111,35 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     let placed = (step.place, thread);
     let mut alone = step.seen.facts.thread_alone(placed, &groups[at], step.share);
     if step.partners().is_empty() {
+        leave_unseen(&mut alone);
+        let before = alone.far.clone();
         let met = meet(&mut alone, groups, to);
         welcome(groups, &alone, met, to);
-        leave(groups, at, &alone, None);
+        leave(groups, at, &alone, &before);
     } else {
         alone.lines = step.seen.facts.lines_of(step.place, thread).unwrap_or(alone.lines);
         alone.unseen = step.seen.facts.unseen_of(step.place);
         alone.far = step.far_from(to);
-        leave(groups, at, &alone, Some(&step.far_from(from)));
+        leave(groups, at, &alone, &step.far_from(from));
         step.tell_partners(groups);
     }
     let (node, thread) = (step.node_of(to), Some(step.place));
     groups.push(Group { node, domain: to, thread, unpinned: 0.0, ..alone });
 }
 
-/// Removes a thread from its group: its accesses are subtracted. If the lines that it fetched from
-/// `far` caches are known, they are subtracted too.
-fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize, f64)]>) {
+/// A thread without named partners has no part in the lines that partners exchange unseen.
+fn leave_unseen(alone: &mut Group) {
+    let counted = alone.lines - alone.unseen;
+    if alone.unseen > 0.0 && counted > 0.0 {
+        let scale = alone.lines / counted;
+        alone.far.iter_mut().for_each(|(_, share)| *share = (*share * scale).min(1.0));
+    }
+    (alone.lines, alone.unseen) = (counted.max(0.0), 0.0);
+}
+
+/// Removes a thread from its group: its accesses are subtracted, and the lines that it fetched. `far`
+/// = shares of them that came from other caches, by node.
+fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: &[(usize, f64)]) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
         groups.remove(at);
@@ -140,17 +152,15 @@ fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: Option<&[(usize
     if all > 0.0 {
         group.shares = rest.into_iter().map(|(node, sum)| (node, sum / all)).collect();
     }
-    if let Some(far) = far {
-        let (lines, own) = (group.lines * group.cpus, alone.lines * alone.cpus);
-        let both = group.far.iter().map(|(node, share)| (*node, share * lines));
-        let less = far.iter().map(|(node, share)| (*node, -share * own));
-        let (rest, _) = above_zero(both.chain(less));
-        let lines = (lines - own).max(0.0);
-        group.far = rest.into_iter().map(|(node, sum)| (node, (sum / lines).min(1.0))).collect();
-        group.lines = lines / left;
-        let unseen = group.unseen * group.cpus - alone.unseen * alone.cpus;
-        group.unseen = (unseen / left).clamp(0.0, group.lines);
-    }
+    let (lines, own) = (group.lines * group.cpus, alone.lines * alone.cpus);
+    let both = group.far.iter().map(|(node, share)| (*node, share * lines));
+    let less = far.iter().map(|(node, share)| (*node, -share * own));
+    let (rest, _) = above_zero(both.chain(less));
+    let lines = (lines - own).max(0.0);
+    group.far = rest.into_iter().map(|(node, sum)| (node, (sum / lines).min(1.0))).collect();
+    group.lines = lines / left;
+    let unseen = group.unseen * group.cpus - alone.unseen * alone.cpus;
+    group.unseen = (unseen / left).clamp(0.0, group.lines);
     group.cpus = left;
     group.wanted = (group.wanted - alone.wanted).max(left);
     group.unpinned = (group.unpinned - alone.unpinned).clamp(0.0, group.wanted);

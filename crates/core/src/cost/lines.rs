@@ -16,11 +16,11 @@ pub(super) fn own_lines(thread: &Thread) -> Option<f64> {
     known.then(|| rates.into_iter().flatten().sum::<f64>() / 1e6)
 }
 
-/// Lines that joined partners exchange uncounted in a µs of CPU time, by place in the model.
+/// Lines that partners exchange and no counter shows, in a µs of CPU time, by place in the model.
 pub(super) type Unseen = BTreeMap<usize, f64>;
 
-/// Lines that a thread exchanges in a µs of its CPU time: those fetched from other caches, and
-/// those of partners behind its own. `None` = not counted.
+/// Lines that a thread exchanges in a µs of its CPU time: those that counters show, and
+/// those that they do not. `None` = not counted.
 pub(super) fn all_lines(place: usize, thread: &Thread, unseen: &Unseen) -> Option<f64> {
     Some(own_lines(thread)? + unseen.get(&place).copied().unwrap_or(0.0))
 }

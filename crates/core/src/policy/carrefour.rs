@@ -335,7 +335,9 @@ impl Carrefour {
         let rules = &self.preset.pages;
         let mut draws = Draws::new(traffic, topology, rules.draw);
         if rules.draw == Draw::Excess && enabled.iter().any(Option::is_some) {
-            let are_even = self.apps.values().all(|state| !state.has_moved);
+            let leaving = model.apps.iter().zip(enabled).filter(|(_, one)| one.is_some());
+            let mut states = leaving.filter_map(|(app, _)| self.apps.get(&app.pid));
+            let are_even = states.all(|state| !state.has_moved);
             draws.choose_by(model.pages.iter(), topology, are_even, |page, seen| {
                 let (app, mechanisms) = (&model.apps[page.app], enabled[page.app]?);
                 may_leave(rules, app, self.apps.get(&app.pid)?, mechanisms, page, seen)

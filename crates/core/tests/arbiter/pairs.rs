@@ -96,3 +96,25 @@ fn parting_a_pair_that_shares_a_cache_loses_what_it_lost_apart() {
     let later = part(&model);
     assert!(later.abs() < 0.01, "counts of another time: {later}");
 }
+
+/// Nobody knows with whom a third thread exchanges lines, and it fetches none.
+#[test]
+fn a_thread_beside_a_pair_has_no_part_in_what_the_pair_exchanges_unseen() {
+    let (mut model, _) = pairs();
+    for thread in &mut model.threads {
+        thread.rates.instructions_per_s = Some(1e9);
+    }
+    model.threads[1].rates.coherence_remote_per_s = Some(0.0);
+    let mut pair = Partners::default();
+    pair.learn([(Tid(0), Tid(2), 40)].into_iter());
+    pair.count(&model, &machine());
+    model.threads[0].rates.coherence_remote_per_s = Some(0.0);
+    for tid in 1..3 {
+        model.threads[tid].cpu = 1;
+    }
+    let leaves = |partners: &Partners| won(&model, partners, vec![thread_to("sam", 1, 4)]);
+    let [beside, alone] = [leaves(&pair), leaves(Partners::none())];
+    assert!((beside - alone).abs() < 0.01, "{beside} and {alone}");
+    let part = won(&model, &pair, vec![thread_to("sam", 1, 4), thread_to("sam", 0, 5)]);
+    assert!(part < beside - 0.1, "the pair's lines stay with the pair: {part} and {beside}");
+}

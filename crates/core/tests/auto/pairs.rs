@@ -24,6 +24,8 @@ struct Pairs {
     begun: usize,
     /// The processor counts these lines. Others count them as accesses to remote memory.
     counted: bool,
+    /// Accesses of the readers to memory of the node where they were apart, per second.
+    far_memory: f64,
 }
 
 const APART: Pairs = Pairs {
@@ -34,6 +36,7 @@ const APART: Pairs = Pairs {
     read: true,
     begun: 2,
     counted: true,
+    far_memory: 0.0,
 };
 /// The readers have changed places.
 const TOGETHER: Pairs = Pairs { cpus: [0, 2, 3, 1], ..APART };
@@ -55,6 +58,14 @@ impl Pairs {
                 false => thread.rates.remote_dram_per_s = fetched,
             }
             thread.rates.memory_per_s = Some(0.0);
+            if self.far_memory > 0.0 && index > 1 {
+                thread.rates.memory_per_s = Some(self.far_memory);
+                thread.rates.remote_dram_per_s = Some(self.far_memory);
+                let home = topology.node_of_cpu(APART.cpus[index]);
+                thread.accesses_by_node =
+                    Some((0..2).map(|node| 100 * u32::from(node == home)).collect());
+            }
+            thread.rates.instructions_per_s = Some(1e9);
         }
         for (place, pair) in self.touch.iter().enumerate() {
             for thread in pair.iter().filter(|thread| **thread < count) {
@@ -156,6 +167,24 @@ fn counters_do_not_take_a_pair_apart_that_still_exchanges_something() {
             0.4 s: sharing brings pairs together
             0.5 s: sam finds no move worth its cost
         "#]],
+    );
+}
+
+/// Behind one cache no counter shows what the pairs exchange. Their memory is far then.
+#[test]
+fn counters_do_not_take_a_pair_apart_whose_lines_they_do_not_show() {
+    let joined = |number| match number {
+        5.. => Pairs { fetched: 0.0, far_memory: 2e7, ..TOGETHER },
+        _ => APART,
+    };
+    check(
+        3,
+        joined,
+        expect![[r#"
+        0.1 s: threads wait for samples
+        0.4 s: sharing brings pairs together
+        0.5 s: sam finds no move worth its cost
+    "#]],
     );
 }
 

@@ -22,9 +22,9 @@ use alloc::vec::Vec;
 /// Step of the even sequence, in units of 2⁻⁶⁴. It is the golden ratio, whose multiples are the
 /// most evenly distributed (Knuth, The Art of Computer Programming 6.4, theorem S).
 const EVEN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Accesses as which even ranks count while no page has been moved. By chance, n sampled accesses
-/// change the share that leaves by at most 0.5 √n / (n + 32). That is 5 % or less for any n (our
-/// choice).
+/// Weight of even ranks, in accesses, while no page has been moved (our choice). By chance, n
+/// sampled pages change the share that leaves by 0.5 √n / (n + 32): 5 % or less for any n. A page
+/// with many accesses changes it more.
 const EVEN_ACCESSES: u32 = 32;
 /// Steps into which [`Ranks`] divides the ranks: 0.4 % each (our choice).
 const RANK_STEPS: usize = 256;

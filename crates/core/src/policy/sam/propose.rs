@@ -31,9 +31,9 @@ pub enum SamReason {
         destination: Destination,
         /// Whether this thread has the problem, or makes room for the thread that has it.
         side: Side,
-        /// The rate behind the flag of the thread with the problem: COH, RDR or MEM. In phase R it
-        /// is MEM if the place of the thread's data set the flag. A flag outlasts single intervals
-        /// in which the rate is below the threshold.
+        /// The rate behind the flag of the thread with the problem: COH, RDR or MEM. In phase R the
+        /// place of the thread's data may set the flag. Then it is RDR or MEM, whichever is higher
+        /// for its threshold. A flag outlasts single intervals in which the rate is below it.
         rate_per_s: f64,
         /// The threshold of this rate.
         threshold_per_s: f64,
@@ -192,17 +192,17 @@ pub(super) fn steps(view: &View<'_>, chosen: &Move) -> Vec<Proposal> {
     steps
 }
 
-/// The rate of the mover that set its flag, and the threshold, in events per second.
+/// The rate behind the mover's flag, and the threshold, in events per second.
 fn rate(view: &View<'_>, mover: &Running, phase: Phase) -> (f64, f64) {
     let thresholds = view.situation.thresholds;
+    let remote = (mover.remote, thresholds.remote);
+    let memory = (mover.memory, thresholds.memory_thread);
+    let ratio = |(rate, threshold): (f64, f64)| rate / threshold;
     match phase {
         Phase::Coherence => (mover.coherence, thresholds.coherence),
-        Phase::Remote
-            if mover.remote > thresholds.remote || !view.situation.preset.remote_by_home =>
-        {
-            (mover.remote, thresholds.remote)
-        }
-        Phase::Remote | Phase::Bandwidth => (mover.memory, thresholds.memory_thread),
+        Phase::Remote if !view.situation.preset.remote_by_home => remote,
+        Phase::Remote if ratio(remote) >= ratio(memory) => remote,
+        Phase::Remote | Phase::Bandwidth => memory,
     }
 }
 
