@@ -11,9 +11,10 @@ use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
-use rondpoint_linux::ledger_file::{self, Ended, Entry, Left, Legacy};
+use rondpoint_linux::ledger_file::{self, Ended, Entry, Found, Left};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
+use rondpoint_linux::syscall::process;
 use rondpoint_linux::{Root, topology};
 use serde::Serialize;
 
@@ -104,60 +105,79 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// Changes that a restore would undo.
+#[derive(Debug, Default)]
+struct Due {
+    memory: usize,
+    threads: usize,
+    frozen: usize,
+}
+
 /// What was done, in words or JSON, and whether the kernel let us do all of it.
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
+    let _ = process::raise_descriptor_limit();
     let _ = privileges::keep_only(&Needs::to_move());
     let machine = topology::discover(&Root::live())?;
-    let Legacy { left, unusable, ended } = ledger_file::left_behind(&folder_of_service()?)?;
-    for error in &unusable {
-        terminal::say(&format!("rondpoint restore: {error}\n"));
-    }
-    for ledger in &ended {
-        let told = if arguments.dry_run { of_ended(ledger) } else { set_aside(ledger) };
-        terminal::say(&format!("rondpoint restore: {told}\n"));
-    }
-    let restored = match arguments.dry_run {
-        true => Restored { ledgers: left.len(), ..Restored::default() },
-        false => work_off(&left, &machine.topology)?,
-    };
-    let restored = Restored { ended: ended.len(), ..restored };
+    let (mut restored, mut due, mut unusable) = (Restored::default(), Due::default(), 0);
+    let say = |told: String| terminal::say(&format!("rondpoint restore: {told}\n"));
+    ledger_file::each_left(&folder_of_service()?, |found| match found {
+        Found::Unusable(error) => {
+            unusable += 1;
+            say(error.to_string());
+        }
+        Found::Ended(ledger) => {
+            restored.ended += 1;
+            say(if arguments.dry_run { of_ended(&ledger) } else { set_aside(&ledger) });
+        }
+        Found::Left(left) if arguments.dry_run => {
+            restored.ledgers += 1;
+            due.add(&left);
+        }
+        Found::Left(left) => work_off(&left, &machine.topology, &mut restored),
+    })?;
     let refused = restored.threads.refused + restored.frozen.refused;
-    let whole = refused == 0
-        && restored.unseen == 0
-        && restored.set_aside.is_empty()
-        && unusable.is_empty();
+    let whole =
+        refused == 0 && restored.unseen == 0 && restored.set_aside.is_empty() && unusable == 0;
     if arguments.json {
         return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
     }
-    let text = match (left.len(), arguments.dry_run) {
+    let text = match (restored.ledgers, arguments.dry_run) {
+        // What could not be read was told.
+        (0, _) if unusable > 0 => String::new(),
         (0, _) => "nothing was left behind\n".to_string(),
-        (count, true) => {
-            let memory: usize = left.iter().map(|one| one.open.len()).sum();
-            let threads: usize = left.iter().map(|one| one.masks.tasks().count()).sum();
-            let frozen: usize = left.iter().map(|one| one.frozen.len()).sum();
-            format!(
-                "to undo from {}: {}, the masks of {}, frozen processes: {frozen}\n",
-                many(count as u64, "ledger"),
-                many(memory as u64, "change") + " of memory",
-                many(threads as u64, "thread"),
-            )
-        }
+        (count, true) => due.text(count),
         (_, false) => restored.text(),
     };
     Ok((text, whole))
 }
 
+impl Due {
+    fn add(&mut self, left: &Left) {
+        self.memory += left.open.len();
+        self.threads += left.masks.tasks().count();
+        self.frozen += left.frozen.len();
+    }
+
+    fn text(&self, ledgers: usize) -> String {
+        format!(
+            "to undo from {}: {}, the masks of {}, frozen processes: {}\n",
+            many(ledgers as u64, "ledger"),
+            many(self.memory as u64, "change") + " of memory",
+            many(self.threads as u64, "thread"),
+            self.frozen,
+        )
+    }
+}
+
 /// At the start of a manager: what its dead predecessors left.
 pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Result<()> {
-    let Legacy { left, unusable, ended } = ledger_file::left_behind(folder)?;
-    for error in unusable {
-        terminal::say(&format!("rondpoint: not restored: {error}\n"));
-    }
-    for ledger in &ended {
-        terminal::say(&format!("rondpoint: {}\n", set_aside(ledger)));
-    }
-    if !left.is_empty() {
-        let restored = work_off(&left, topology)?;
+    let mut restored = Restored::default();
+    ledger_file::each_left(folder, |found| match found {
+        Found::Unusable(error) => terminal::say(&format!("rondpoint: not restored: {error}\n")),
+        Found::Ended(ledger) => terminal::say(&format!("rondpoint: {}\n", set_aside(&ledger))),
+        Found::Left(left) => work_off(&left, topology, &mut restored),
+    })?;
+    if restored.ledgers > 0 {
         terminal::say(&format!("rondpoint: an earlier manager was killed; {}", restored.text()));
     }
     Ok(())
@@ -177,27 +197,23 @@ fn set_aside(ledger: &Ended) -> String {
     }
 }
 
-fn work_off(left: &[Left], topology: &Topology) -> Result<Restored> {
-    let mut restored = Restored::default();
-    for ledger in left {
-        restored.ledgers += 1;
-        restored.skipped += ledger.unknown_lines;
-        // First of all, for they wait.
-        let frozen = freeze::restore(&Root::live(), ledger);
-        restored.frozen.add(&frozen);
-        let threads = threads::restore(&Root::live(), &ledger.masks);
-        restored.threads.add(&threads);
-        let unseen = restored.unseen;
-        for entry in &ledger.open {
-            put_back(entry, topology, &mut restored);
-        }
-        // What the kernel refuses this user it may grant another, or later. Else the ledger is done
-        // with, if another restore was not faster.
-        if threads.refused + frozen.refused == 0 && restored.unseen == unseen {
-            restored.set_aside.extend(ledger.settle());
-        }
+fn work_off(ledger: &Left, topology: &Topology, restored: &mut Restored) {
+    restored.ledgers += 1;
+    restored.skipped += ledger.unknown_lines;
+    // First of all, for they wait.
+    let frozen = freeze::restore(&Root::live(), ledger);
+    restored.frozen.add(&frozen);
+    let threads = threads::restore(&Root::live(), &ledger.masks);
+    restored.threads.add(&threads);
+    let unseen = restored.unseen;
+    for entry in &ledger.open {
+        put_back(entry, topology, restored);
     }
-    Ok(restored)
+    // What the kernel refuses this user it may grant another, or later. Else the ledger is done
+    // with, if another restore was not faster.
+    if threads.refused + frozen.refused == 0 && restored.unseen == unseen {
+        restored.set_aside.extend(ledger.settle());
+    }
 }
 
 fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {

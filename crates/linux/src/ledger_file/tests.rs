@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use rondpoint_core::Nanos;
 use rondpoint_core::plan::{Action, Inverse, Mechanism, PageMove};
 use rondpoint_core::topology::synthetic;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
+use crate::act::masks::Masks;
 
 impl LedgerFile {
     /// A ledger on a full disk.

@@ -1,7 +1,7 @@
 //! `rondpoint restore` works off a killed manager's ledger while its own system calls fail.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -12,6 +12,7 @@ use rondpoint_core::random::Random;
 use crate::clauses::{ENOUGH, ledger_text, managed};
 use crate::faults::{SHARES, Weather};
 use crate::harness::Test;
+use crate::ledgers;
 use crate::restore::restore;
 use crate::setting;
 use crate::tracer::{Ended, Fate, trace};
@@ -20,7 +21,13 @@ use crate::worker::Worker;
 pub(crate) const TESTS: &[Test] = &[
     ("restores::putting_back_with_refused_calls_loses_no_mask", runs),
     ("restores::a_refused_mask_keeps_the_ledger", a_refused_mask_keeps_the_ledger),
+    ("restores::few_descriptors_are_enough_for_many_ledgers", few_descriptors),
 ];
+
+/// Descriptors of a restore: three of its own, a ledger, and two to look at processes.
+const FEW: u32 = 6;
+/// Far more ledgers than that.
+const LEDGERS: usize = 20;
 
 /// Runs in `./x test`.
 const USUAL_RUNS: u64 = 8;
@@ -96,4 +103,30 @@ fn run(seed: u64, own: &CpuSet) -> Ended {
     assert_eq!(worker.narrow_threads(own), 1, "the bound thread only: {after:?} {context}");
     assert_eq!(restore()["ledgers"], 0, "{context}");
     ended
+}
+
+/// One that is short of descriptors leaves everything for the next, and one with a few does it all.
+fn few_descriptors(own: &CpuSet) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = left_behind(folder.path());
+    let ledger = ledgers().pop().expect("one was left");
+    for number in 1..LEDGERS {
+        let copy = ledger.with_file_name(format!("{number}-{number}-1.ledger"));
+        std::fs::copy(&ledger, copy).expect("room for a file");
+    }
+    for descriptors in [4, 5, FEW] {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {descriptors} && exec \"$0\" restore");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_rondpoint")]).stdin(Stdio::null());
+        let output = command.output().expect("sh starts");
+        let told = format!("{descriptors} descriptors: {output:?}");
+        let is_done = worker.narrow_threads(own) == 1 && ledgers().is_empty();
+        assert_eq!(output.status.success(), is_done, "{told}");
+        assert!(is_done || descriptors < FEW && ledgers().len() == LEDGERS, "{told}");
+        if is_done {
+            let said = format!("{LEDGERS} ledgers undone");
+            assert!(String::from_utf8_lossy(&output.stdout).contains(&said), "{told}");
+            return;
+        }
+    }
 }
