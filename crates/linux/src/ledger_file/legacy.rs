@@ -155,9 +155,10 @@ fn open_unlocked(path: &Path) -> Result<Option<File>, LinuxError> {
         return Err(LinuxError::Input { what: path.display().to_string(), problem });
     }
     match file.try_lock() {
-        // Its manager may have removed it between opening and locking.
-        Ok(()) => match path.try_exists() {
-            Ok(exists) => Ok(exists.then_some(file)),
+        // Its manager may have removed it between opening and locking, and made another one.
+        Ok(()) => match fs::symlink_metadata(path) {
+            Ok(now) => Ok((now.dev(), now.ino()).eq(&(found.dev(), found.ino())).then_some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(failed(path, "look at", source)),
         },
         Err(fs::TryLockError::WouldBlock) => Ok(None),
