@@ -4,7 +4,7 @@
 //! this machine are absent. Readers ignore fields that they do not know, so a daemon may be newer
 //! than its client; a field changes its meaning only with [`VERSION`].
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// Version of the protocol: of [`Status::protocol`].
@@ -140,6 +140,7 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Status {
     /// [`VERSION`].
+    #[serde(deserialize_with = "known")]
     pub(crate) protocol: u32,
     /// Of Rondpoint.
     pub(crate) version: String,
@@ -398,4 +399,32 @@ pub(crate) struct Own {
     /// Processes and threads that it follows.
     pub(crate) processes_followed: u64,
     pub(crate) threads_followed: u64,
+}
+
+/// A field of another version may mean something else.
+fn known<'d, D: Deserializer<'d>>(reader: D) -> Result<u32, D::Error> {
+    match u32::deserialize(reader)? {
+        VERSION => Ok(VERSION),
+        other => Err(serde::de::Error::custom(format_args!(
+            "version {other}, this program reads {VERSION}; use the rondpoint of the daemon"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_speaks_another_version_is_refused_in_one_sentence() {
+        let mut status = serde_json::to_value(Status { protocol: VERSION, ..Status::default() });
+        let status = status.as_mut().expect("it has text keys");
+        let read = |status: &Value| serde_path_to_error::deserialize::<_, Status>(status.clone());
+        assert!(read(status).is_ok());
+        status["protocol"] = 2.into();
+        assert_eq!(
+            read(status).unwrap_err().to_string(),
+            "protocol: version 2, this program reads 1; use the rondpoint of the daemon"
+        );
+    }
 }

@@ -127,15 +127,14 @@ fn perf_event_open() -> i64 {
     if cfg!(target_arch = "x86_64") { 298 } else { 241 }
 }
 
-/// Sends calls, and prints the first reply.
-pub(crate) fn call(socket: &str, calls: &[&str]) {
+/// Sends calls, and prints the reply in this place.
+pub(crate) fn call(socket: &str, place: &str, calls: &[&str]) {
     let mut stream = UnixStream::connect(socket).expect("a daemon");
     let text: String = calls.iter().map(|call| format!("{call}\0")).collect();
     stream.write_all(text.as_bytes()).expect("it reads");
-    let mut reply = Vec::new();
-    std::io::BufReader::new(stream).read_until(0, &mut reply).expect("it replies");
-    reply.pop();
-    println!("{}", String::from_utf8_lossy(&reply));
+    let place = place.parse().expect("a number");
+    let reply = std::io::BufReader::new(stream).split(0).nth(place).expect("it replies");
+    println!("{}", String::from_utf8_lossy(&reply.expect("it replies")));
 }
 
 /// A running daemon; killed when dropped.
@@ -273,9 +272,15 @@ impl Daemon {
 
     /// The first reply to these calls, sent at once by a user.
     pub(crate) fn call_as(&self, user: u32, calls: &[Value]) -> Value {
+        self.reply_to(user, calls, 0)
+    }
+
+    /// The reply in this place to a user's calls.
+    pub(crate) fn reply_to(&self, user: u32, calls: &[Value], place: usize) -> Value {
         let own = std::env::current_exe().expect("this program");
         let mut command = Command::new(self.copy(&own, "test"));
-        command.arg("call").arg(self.socket()).args(calls.iter().map(Value::to_string));
+        command.arg("call").arg(self.socket()).arg(place.to_string());
+        command.args(calls.iter().map(Value::to_string));
         command.uid(user).gid(user);
         let asked = asked(command);
         serde_json::from_str(&asked.output).unwrap_or_else(|error| panic!("{error}: {asked:?}"))
@@ -287,6 +292,16 @@ impl Daemon {
             Command::new(self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint"));
         command.args(words).arg("--socket").arg(self.socket());
         command.uid(user).gid(group);
+        asked(command)
+    }
+
+    /// As [`Self::ask_of`], with another group beside the user's own.
+    pub(crate) fn ask_with(&self, (user, group): (u32, u32), words: &[&str]) -> Asked {
+        let rondpoint = self.copy(Path::new(env!("CARGO_BIN_EXE_rondpoint")), "rondpoint");
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={user}"), format!("--regid={user}")]);
+        command.arg(format!("--groups={group}")).arg(rondpoint).args(words);
+        command.arg("--socket").arg(self.socket());
         asked(command)
     }
 

@@ -13,6 +13,7 @@ mod fixture;
 mod harness;
 #[path = "../harness/patience.rs"]
 mod patience;
+mod rights;
 mod standing_back;
 #[path = "../adversary/worker.rs"]
 mod worker;
@@ -32,7 +33,10 @@ const TESTS: &[Test] = &[
     ("an_excluded_program_is_left_and_others_are_managed_until_told_otherwise", chosen),
     ("another_user_may_look_at_his_own_and_change_nothing", refused),
     ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
-    ("members_of_the_group_may_do_what_root_may", grouped),
+    ("members_of_the_group_may_do_what_root_may", rights::of_a_group),
+    ("a_user_may_not_have_own_processes_left", rights::to_leave),
+    ("a_user_cannot_fill_the_log_with_refusals", rights::to_fill_the_log),
+    ("a_user_who_watches_sees_nothing_of_others_in_any_answer", rights::to_watch),
     ("a_manager_of_root_stops_all_moves_and_a_name_that_a_user_chose_does_not", rival),
     ("a_paused_daemon_changes_nothing_however_long_it_waits", standing_back::paused),
     ("what_damon_moves_is_left_and_nothing_else", standing_back::damons),
@@ -49,7 +53,7 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
         ["without-counters", command @ ..] => fixture::without_counters(command),
-        ["call", socket, calls @ ..] => fixture::call(socket, calls),
+        ["call", socket, place, calls @ ..] => fixture::call(socket, place, calls),
         words => return harness::run(TESTS, words),
     }
     ExitCode::SUCCESS
@@ -245,21 +249,6 @@ fn limited(_: &CpuSet) {
     assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "left");
     assert!(daemon.ask(&["manage", &own.pid(0)]).success, "root may");
     assert_eq!(state(&own.pid(0)).expect("it is shown")["state"], "managed");
-    daemon.end();
-}
-
-fn grouped(_: &CpuSet) {
-    if effective_user() != 0 {
-        println!("not tried: only root can become another user");
-        return;
-    }
-    const OPERATORS: u32 = 65_532;
-    let daemon = Daemon::start("act", &format!("group = \"{OPERATORS}\"\n{}", rules()));
-    let stranger = daemon.ask_as(NOBODY, &["pause"]);
-    assert!(!stranger.success && stranger.errors.contains("root and the group 65532"));
-    let asked = daemon.ask_of((NOBODY, OPERATORS), &["pause"]);
-    assert!(asked.success, "{asked:?}");
-    assert_eq!(daemon.json(&["status", "--json"])["paused"], true);
     daemon.end();
 }
 

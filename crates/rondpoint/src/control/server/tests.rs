@@ -120,6 +120,18 @@ fn a_socket_that_was_removed_comes_back_for_every_user() {
     assert!(path.exists(), "it is not ours");
 }
 
+/// A ledger makes the folder private, whichever comes first.
+#[test]
+fn every_user_may_pass_through_a_private_folder_and_do_no_more_there() {
+    let folder = tempfile::tempdir().unwrap();
+    for (before, after) in [(0o700, 0o711), (0o755, 0o755)] {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(before)).unwrap();
+        let _server = Server::listen(&folder.path().join("control")).unwrap();
+        let mode = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, after);
+    }
+}
+
 #[test]
 fn strangers_take_no_place_of_root() {
     let folder = tempfile::tempdir().unwrap();
