@@ -24,7 +24,7 @@ use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
 use self::pages::{InRanges, Origin};
 use self::sharers::Sharers;
-use self::threads::Wanted;
+use self::threads::{Outside, Wanted};
 use crate::LinuxError;
 use crate::bulk;
 use crate::cpuset::Cpusets;
@@ -298,7 +298,7 @@ impl Actor {
 
     /// Restores all masks of the tree, and forgets them unless the kernel refused one.
     pub fn begin_anew(&mut self) -> threads::Restored {
-        let restored = self.restore_masks();
+        let restored = threads::restore_all(&self.root, &self.masks, Outside::TryAgain);
         if restored.refused == 0 {
             *self = Self::new(self.root.clone(), self.topology.clone(), self.home.first);
         }
@@ -320,7 +320,7 @@ impl Actor {
         restored
     }
 
-    /// Restores all masks of the tree.
+    /// Restores all masks of the tree for good.
     #[must_use]
     pub fn restore_masks(&self) -> threads::Restored {
         threads::restore(&self.root, &self.masks)

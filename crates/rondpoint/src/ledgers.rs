@@ -305,6 +305,7 @@ pub(crate) fn masks_told(counts: &threads::Restored) -> String {
     for (count, what) in [
         (counts.in_place, "had it already"),
         (counts.heirs, "with an inherited mask have the mask of their creator"),
+        (counts.outside, "have all CPUs of their cpuset, which has none of their first ones"),
         (counts.left_alone, "have chosen another mask and keep it"),
         (counts.gone, "have ended"),
         (counts.refused, "could not get their mask back"),

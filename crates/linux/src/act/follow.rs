@@ -138,9 +138,8 @@ impl Look<'_> {
         cpuset: Option<&CpuSet>,
     ) -> Option<CpuSet> {
         let now = affinity::get(i32::try_from(one.tid.0).ok()?).ok()?;
-        let inside = |mask: CpuSet| cpuset.map_or(mask.clone(), |cpuset| mask.intersection(cpuset));
         let known = self.masks.task(process, one.tid).copied();
-        if known.is_none() && !self.masks.was_given(&now) {
+        if known.is_none() && !self.masks.was_given(&now, cpuset) {
             return Some(now);
         }
         let task = match known {
@@ -151,11 +150,13 @@ impl Look<'_> {
             Standing::Untouched => Some(now),
             Standing::Ours(original) => {
                 self.masks.trust(&task);
-                Some(inside(original.cpus))
+                Some(original.within(cpuset))
             }
+            // While the cpuset makes no difference between the two masks, there is nothing to do.
+            Standing::Heir(original) if original.within(cpuset) == now => Some(now),
             Standing::Heir(original) if disinherit(task, &original) => {
                 self.found.heirs += 1;
-                Some(inside(original.cpus))
+                Some(original.within(cpuset))
             }
             Standing::Heir(_) => Some(now),
             Standing::Changed(_) if !self.masks.is_confirmed(task) => Some(now),

@@ -56,6 +56,18 @@ pub struct Original {
     pub whole: bool,
 }
 
+impl Original {
+    /// The mask that a thread in this cpuset has with it.
+    #[must_use]
+    pub fn within(&self, cpuset: Option<&CpuSet>) -> CpuSet {
+        match cpuset {
+            Some(cpuset) if self.whole => cpuset.clone(),
+            Some(cpuset) => within(&self.cpus, cpuset),
+            None => self.cpus.clone(),
+        }
+    }
+}
+
 /// A mask that we gave to a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Given {
@@ -292,10 +304,15 @@ impl Masks {
         self.held.keys().map(|task| task.process).chain(self.family.iter().copied()).collect()
     }
 
-    /// Whether we gave this mask to any thread. A thread with another mask is no heir.
+    /// Whether we gave this mask to any thread, or one of which the cpuset leaves this. A thread
+    /// with another mask is no heir.
     #[must_use]
-    pub fn was_given(&self, now: &CpuSet) -> bool {
-        self.given.contains(now)
+    pub fn was_given(&self, now: &CpuSet, cpuset: Option<&CpuSet>) -> bool {
+        let is_rest = |cpuset: &CpuSet| {
+            let cut = self.given.iter().filter(|given| !given.is_subset(cpuset));
+            cut.into_iter().any(|given| within(given, cpuset) == *now)
+        };
+        self.given.contains(now) || cpuset.is_some_and(is_rest)
     }
 
     /// The origin of a thread's present mask `now`. `cpuset`: CPUs of its cpuset, if known. The
@@ -306,14 +323,15 @@ impl Masks {
             Some(held) if held.has(now, cpuset) => Standing::Ours(held.original.clone()),
             Some(held) => Standing::Changed(held.original.clone()),
             None if self.held.contains_key(task) || self.own.contains(task) => Standing::Untouched,
-            None => self.inherited(task, now).map_or(Standing::Untouched, Standing::Heir),
+            None => self.inherited(task, now, cpuset).map_or(Standing::Untouched, Standing::Heir),
         }
     }
 
     /// The original mask of the creator, if this mask was inherited. With several possible creators
     /// it is the CPUs that all of them had.
-    fn inherited(&self, task: &Task, now: &CpuSet) -> Option<Original> {
-        let had = |(of, held): &(&Task, &Held)| **of != *task && held.had(now, task.started);
+    fn inherited(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Option<Original> {
+        let had =
+            |(of, held): &(&Task, &Held)| **of != *task && held.had(now, cpuset, task.started);
         let all: Vec<(&Task, &Held)> = self.held.iter().filter(had).collect();
         let own = all.iter().filter(|(of, _)| of.process == task.process);
         let near: Vec<_> = own.copied().collect();
@@ -345,8 +363,9 @@ impl Held {
     }
 
     /// Whether the thread had this mask at a time, within a clock tick, which is the resolution of
-    /// start times.
-    fn had(&self, mask: &CpuSet, at: Nanos) -> bool {
+    /// start times. With a mask that the cpuset has cut since, the whole mask would come back when
+    /// the cpuset grows.
+    fn had(&self, mask: &CpuSet, cpuset: Option<&CpuSet>, at: Nanos) -> bool {
         // A mask equal to the original one was not set by us.
         let is_ours = self.original.cpus != *mask;
         is_ours
@@ -357,7 +376,7 @@ impl Held {
                     given.at.0 < at.0.saturating_add(tick()) && at.0 < end.0.saturating_add(tick());
                 // The thread has the single-CPU mask for the moment between two calls.
                 let moment = given.uncertain || at.0 < given.at.0.saturating_add(tick());
-                born && (given.cpus == *mask || moment && given.is_via(mask))
+                born && (given.is(mask, cpuset) || moment && given.is_via(mask))
             })
     }
 }
@@ -368,11 +387,16 @@ impl Given {
     }
 
     fn is(&self, now: &CpuSet, cpuset: Option<&CpuSet>) -> bool {
-        let cut = cpuset.map(|cpuset| match self.cpus.intersection(cpuset) {
-            left if left.is_empty() => cpuset.clone(),
-            left => left,
-        });
-        self.cpus == *now || cut.is_some_and(|cut| cut == *now)
+        self.cpus == *now || cpuset.is_some_and(|cpuset| within(&self.cpus, cpuset) == *now)
+    }
+}
+
+/// What the kernel leaves of a mask in a cpuset. Where that would be nothing, it gives all CPUs of
+/// the cpuset.
+fn within(mask: &CpuSet, cpuset: &CpuSet) -> CpuSet {
+    match mask.intersection(cpuset) {
+        left if left.is_empty() => cpuset.clone(),
+        left => left,
     }
 }
 

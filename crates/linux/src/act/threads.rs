@@ -49,6 +49,9 @@ pub struct Restored {
     pub in_place: u64,
     /// Threads that had inherited a mask of ours and got their creator's original one.
     pub heirs: u64,
+    /// Threads that may use none of the CPUs of their original mask any more, for their cpuset has
+    /// none of them or they are offline. They got all CPUs of their cpuset.
+    pub outside: u64,
     /// Threads whose mask another process has changed. They are left as they are.
     pub left_alone: u64,
     /// Threads that have ended.
@@ -63,6 +66,7 @@ impl Restored {
         self.put_back += other.put_back;
         self.in_place += other.in_place;
         self.heirs += other.heirs;
+        self.outside += other.outside;
         self.left_alone += other.left_alone;
         self.gone += other.gone;
         self.refused += other.refused;
@@ -98,7 +102,9 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
         }
         Standing::Untouched => Original { whole: cpuset.as_ref() == Some(&now), cpus: now },
     };
-    let cpus = wanted.cpus.intersection(&original.cpus);
+    // A thread without a mask of its own may use CPUs that its cpuset got since the first change.
+    let own = if original.whole { original.within(cpuset.as_ref()) } else { original.cpus.clone() };
+    let cpus = wanted.cpus.intersection(&own);
     if cpus.is_empty() {
         return Err(StepResult::Refused { errno: libc::EINVAL });
     }
@@ -148,9 +154,24 @@ pub(super) fn disinherit(task: Task, original: &Original) -> bool {
     put_back(task, original).is_ok()
 }
 
-/// Restores all masks of the tree. A thread or process that cannot be read counts as refused.
+/// What becomes of a thread whose cpuset has none of the CPUs of its original mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outside {
+    /// It counts as refused: its CPUs may be back when it is tried again.
+    TryAgain,
+    /// It gets all CPUs of its cpuset.
+    Widen,
+}
+
+/// Restores all masks of the tree for good. A thread or process that cannot be read counts as
+/// refused.
 #[must_use]
 pub fn restore(root: &Root, masks: &Masks) -> Restored {
+    restore_all(root, masks, Outside::Widen)
+}
+
+/// Restores all masks of the tree.
+pub(super) fn restore_all(root: &Root, masks: &Masks, outside: Outside) -> Restored {
     let mut counts = Restored::default();
     // The search reads every process of the machine, and the end of a run waits for it. Without
     // heirs it is skipped.
@@ -163,7 +184,7 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
         let Tree { mut tasks, unseen } = tree(root, masks);
         stuck.clear();
         tasks.retain(|task| !looked_at.contains(task));
-        for (task, done) in restore_each(root, masks, tasks, &mut counts) {
+        for (task, done) in restore_each(root, masks, tasks, outside, &mut counts) {
             match done {
                 Ok(()) => drop(looked_at.insert(task)),
                 Err(Unseen) => drop(stuck.insert(task)),
@@ -184,7 +205,7 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
     counts
 }
 
-/// Restores the masks of one process.
+/// Restores the masks of one process, while others of the tree are managed.
 pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
     let mut counts = Restored::default();
     match root::list(&root.in_proc(format!("{}/task", process.pid))) {
@@ -196,7 +217,7 @@ pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> 
                     Err(_) => counts.refused += 1,
                 }
             }
-            let done = restore_each(root, masks, tasks, &mut counts);
+            let done = restore_each(root, masks, tasks, Outside::TryAgain, &mut counts);
             counts.refused += done.iter().filter(|(_, done)| done.is_err()).count() as u64;
         }
         Err(_) => counts.refused += 1,
@@ -214,43 +235,51 @@ fn restore_each(
     root: &Root,
     masks: &Masks,
     tasks: Vec<Task>,
+    outside: Outside,
     counts: &mut Restored,
 ) -> Vec<(Task, Result<(), Unseen>)> {
     let (mut done, mut changed) = (Vec::with_capacity(tasks.len()), Vec::new());
     for task in tasks {
         match look(root, masks, task) {
-            Ok((Standing::Changed(_), _)) => changed.push(task),
-            found => done.push((task, restore_one(task, found, counts))),
+            Ok(Looked { standing: Standing::Changed(_), .. }) => changed.push(task),
+            found => done.push((task, restore_one(task, found, outside, counts))),
         }
     }
     if !changed.is_empty() {
         std::thread::sleep(SETTLES);
     }
     for task in changed {
-        done.push((task, restore_one(task, look(root, masks, task), counts)));
+        done.push((task, restore_one(task, look(root, masks, task), outside, counts)));
     }
     done
 }
 
-/// The origin of a thread's mask, and the mask.
-fn look(root: &Root, masks: &Masks, task: Task) -> io::Result<(Standing, CpuSet)> {
+/// What is seen of a thread's mask.
+struct Looked {
+    standing: Standing,
+    now: CpuSet,
+    cpuset: Option<CpuSet>,
+}
+
+fn look(root: &Root, masks: &Masks, task: Task) -> io::Result<Looked> {
     let now = affinity::get(thread(task))?;
     let cpuset = cpuset::cpus_of(root, task.process.pid);
-    Ok((masks.standing(&task, &now, cpuset.as_ref()), now))
+    Ok(Looked { standing: masks.standing(&task, &now, cpuset.as_ref()), now, cpuset })
 }
 
 fn restore_one(
     task: Task,
-    found: io::Result<(Standing, CpuSet)>,
+    found: io::Result<Looked>,
+    outside: Outside,
     counts: &mut Restored,
 ) -> Result<(), Unseen> {
-    let (standing, now) = match found {
+    let Looked { standing, now, cpuset } = match found {
         Ok(found) => found,
         // A thread with a mask of ours that has just ended is counted as gone by the caller.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
         Err(_) => return Err(Unseen),
     };
-    let (original, count) = match standing {
+    let (original, mut count) = match standing {
         Standing::Untouched => return Ok(()),
         Standing::Changed(original) if original.cpus == now => (None, &mut counts.in_place),
         Standing::Changed(_) => (None, &mut counts.left_alone),
@@ -258,12 +287,27 @@ fn restore_one(
         Standing::Ours(original) => (Some(original), &mut counts.put_back),
         Standing::Heir(original) => (Some(original), &mut counts.heirs),
     };
-    match original.map_or(Ok(()), |original| put_back(task, &original)) {
+    let mut done = original.as_ref().map_or(Ok(()), |original| put_back(task, original));
+    if let (Err(error), Some(original)) = (&done, &original)
+        && error.raw_os_error() == Some(libc::EINVAL)
+        && outside == Outside::Widen
+    {
+        done = widen(task, original, cpuset.as_ref());
+        count = &mut counts.outside;
+    }
+    match done {
         Ok(()) => *count += 1,
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
         Err(_) => return Err(Unseen),
     }
     Ok(())
+}
+
+/// Gives a thread all CPUs of its cpuset where that has none of its original ones, as the kernel
+/// does when a cpuset changes. The original ones stay in the mask for a time when they are back.
+fn widen(task: Task, original: &Original, cpuset: Option<&CpuSet>) -> io::Result<()> {
+    let allowed = cpuset.cloned().unwrap_or_else(|| CpuSet::first(ALL_CPUS));
+    affinity::set(thread(task), &original.cpus.union(&allowed))
 }
 
 /// Processes that may belong to the tree although their parents have ended and no observation had

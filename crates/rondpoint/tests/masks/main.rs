@@ -4,11 +4,14 @@
 //! This program is also the managed one ([`target`]) and the manager that is killed ([`stepping`]).
 //! So it has a `main` of its own. What puts the masks back is the `rondpoint` that users have.
 
+mod cpusets;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod judged;
 mod killed;
 mod living;
+#[path = "../harness/patience.rs"]
+mod patience;
 #[path = "../harness/restore.rs"]
 mod restore;
 mod stepping;
@@ -22,7 +25,7 @@ fn main() -> ExitCode {
         ["as-target"] => target::main(),
         ["as-manager", pid] => stepping::main(pid.parse().expect("a process number")),
         words => {
-            let tests = [killed::TESTS, living::TESTS, judged::TESTS].concat();
+            let tests = [killed::TESTS, living::TESTS, judged::TESTS, cpusets::TESTS].concat();
             return harness::run(&tests, words);
         }
     }

@@ -110,6 +110,40 @@ fn a_mask_that_the_cpuset_cut_down_is_still_ours() {
     assert!(is_ours("6-7", Some("6-7")), "nothing of ours was left");
 }
 
+/// What is left of the mask now is what its creator has, and the rest comes back with the cpuset.
+#[test]
+fn an_heir_whose_mask_the_cpuset_has_cut_is_one_still() {
+    let mut masks = Masks::default();
+    masks.enter(&change(task(1, 1, 1), 10, None, "0-7", "0-3"));
+    for (now, cpuset, is_heir) in [
+        ("2-3", "2-5", true),
+        ("6-7", "6-7", true),
+        ("2-4", "2-5", false),
+        ("2-3", "0-7", false),
+        ("6", "6-7", false),
+    ] {
+        let (now, cpuset) = (cpus(now), cpus(cpuset));
+        let standing = masks.standing(&task(1, 9, 15), &now, Some(&cpuset));
+        assert_eq!(matches!(standing, Standing::Heir(_)), is_heir, "{now} of {cpuset}");
+        assert_eq!(masks.was_given(&now, Some(&cpuset)), is_heir, "{now} of {cpuset}");
+        assert!(!masks.was_given(&now, None));
+    }
+}
+
+#[test]
+fn a_mask_within_a_cpuset_is_what_the_kernel_makes_of_it() {
+    let original = |list, whole| Original { cpus: cpus(list), whole };
+    for (original, cpuset, expected) in [
+        (original("0-3", false), Some("2-5"), "2-3"),
+        (original("0-3", false), Some("4-7"), "4-7"),
+        (original("0-3", true), Some("2-5"), "2-5"),
+        (original("0-3", true), None, "0-3"),
+    ] {
+        let within = original.within(cpuset.map(cpus).as_ref());
+        assert_eq!(within, cpus(expected), "{original:?} in {cpuset:?}");
+    }
+}
+
 #[test]
 fn a_change_that_was_not_made_leaves_what_was_there() {
     let mut masks = Masks::default();
@@ -199,7 +233,7 @@ fn what_threads_were_given_and_chose_is_known() {
     masks.enter(&first);
     assert!(!masks.is_empty());
     assert_eq!((masks.now(&one), masks.now(&other)), (Some(&cpus("0-3")), None));
-    let given = ["0-3", "1", "0-1", "4-7"].map(|list| masks.was_given(&cpus(list)));
+    let given = ["0-3", "1", "0-1", "4-7"].map(|list| masks.was_given(&cpus(list), None));
     assert_eq!(given, [true, true, false, false]);
     masks.let_choose(other);
     let chosen = [one, other].map(|task| masks.has_chosen(task.process, task.tid));

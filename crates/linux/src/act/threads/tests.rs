@@ -83,11 +83,12 @@ fn a_hidden_process_is_no_failure_to_look() {
     assert!(!is_closed(&error(libc::EIO)) && !is_closed(&error(libc::EMFILE)));
 }
 
+/// No kernel has this CPU.
+const NO_CPU: usize = ALL_CPUS - 1;
+
 /// A cpuset that shrinks beneath a manager leaves a mask without a CPU: EINVAL.
 #[test]
 fn a_thread_whose_mask_is_refused_has_the_mask_of_before_and_none_of_ours() {
-    /// No kernel has this CPU.
-    const NO_CPU: usize = ALL_CPUS - 1;
     let sleeping = Sleeping::start();
     let mask = || affinity::get(sleeping.thread()).unwrap();
     let before = mask();
@@ -230,10 +231,88 @@ fn counts_of_several_processes_add_up() {
         left_alone: number + 3,
         gone: number + 4,
         refused: number + 5,
+        outside: number + 6,
     };
     let mut sum = one(10);
     sum.add(&one(2));
-    let expected =
-        Restored { put_back: 12, in_place: 14, heirs: 16, left_alone: 18, gone: 20, refused: 22 };
+    let expected = Restored {
+        put_back: 12,
+        in_place: 14,
+        heirs: 16,
+        left_alone: 18,
+        gone: 20,
+        refused: 22,
+        outside: 24,
+    };
     assert_eq!(sum, expected);
+}
+
+/// The cpuset has lost them, or they are offline.
+#[test]
+fn a_thread_without_any_of_its_first_cpus_gets_all_of_its_cpuset_in_the_end() {
+    let own = affinity::get(std::process::id() as i32).unwrap();
+    let one: CpuSet = own.iter().take(1).collect();
+    let none = Restored::default();
+    for is_end in [false, true] {
+        let target = Sleeping::start();
+        let task = target.task();
+        let original = Original { cpus: CpuSet::from_iter([NO_CPU]), whole: false };
+        let (at, cpus) = (task.started, one.clone());
+        let mut masks = Masks::default();
+        masks.enter(&Change { plan: 1, task, session: 0, at, original, via: None, cpus });
+        affinity::set(target.thread(), &one).unwrap();
+        let (done, expected, after) = match is_end {
+            true => (restore(&Root::live(), &masks), Restored { outside: 1, ..none }, &own),
+            false => {
+                let done = restore_process(&Root::live(), &masks, task.process);
+                (done, Restored { refused: 1, ..none }, &one)
+            }
+        };
+        assert_eq!(done, expected);
+        assert_eq!(&affinity::get(target.thread()).unwrap(), after);
+    }
+}
+
+/// A root with a process of this machine in a cpuset of the test.
+fn with_cpuset(process: Identity, cpus: &str) -> (tempfile::TempDir, Root) {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::captured(directory.path());
+    let own = root.in_proc(process.pid.to_string());
+    let task = own.join(format!("task/{}", process.pid));
+    std::fs::create_dir_all(&task).unwrap();
+    for (folder, name) in [(&own, "stat"), (&task, "stat")] {
+        let stat = format!("/proc/{}/{name}", process.pid);
+        std::fs::write(folder.join(name), std::fs::read(stat).unwrap()).unwrap();
+    }
+    std::fs::write(own.join("cpuset"), "/job\n").unwrap();
+    let job = root.in_sys("fs/cgroup/job");
+    std::fs::create_dir_all(&job).unwrap();
+    std::fs::write(job.join("cpuset.cpus.effective"), format!("{cpus}\n")).unwrap();
+    (directory, root)
+}
+
+#[test]
+fn a_mask_stays_within_the_cpuset_of_now_and_within_a_chosen_mask() {
+    let target = Sleeping::start();
+    let task = target.task();
+    let now = affinity::get(target.thread()).unwrap();
+    let (_directory, root) = with_cpuset(task.process, "2-5");
+    for (whole, wanted, given) in
+        [(true, "0-7", Some("2-5")), (true, "6-7", None), (false, "0-7", Some("0-3"))]
+    {
+        let cpus = |list: &str| -> CpuSet {
+            let list = crate::parse::cpulist::parse(list.as_bytes()).unwrap();
+            list.into_iter().map(|cpu| cpu as usize).collect()
+        };
+        let mut masks = Masks::default();
+        let original = Original { cpus: cpus("0-3"), whole };
+        let (at, via) = (task.started, None);
+        let first = Change { plan: 1, task, session: 0, at, original, via, cpus: now.clone() };
+        masks.enter(&first);
+        let Task { process, tid, started } = task;
+        let wanted = Wanted { plan: 2, process, tid, cpus: cpus(wanted), via, seen: started };
+        let prepared = prepare(&root, &masks, &wanted).map(|change| change.cpus);
+        let refused = StepResult::Refused { errno: libc::EINVAL };
+        assert_eq!(prepared, given.map(cpus).ok_or(refused), "{wanted:?}");
+    }
 }
