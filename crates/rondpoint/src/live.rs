@@ -4,6 +4,7 @@
 //! [`Watched`] provides the observed processes and the work during a wait. `run` and `attach` have
 //! one program; the daemon has many, which start and end.
 
+mod clocks;
 mod glances;
 pub(crate) mod own_instructions;
 mod rates;
@@ -26,6 +27,7 @@ use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::observe::sampler::Rate;
 use rondpoint_linux::observe::{Look, Observer};
 
+use self::clocks::Clocks;
 use self::glances::Glances;
 use self::own_instructions::OwnInstructions;
 use self::rates::Rates;
@@ -77,6 +79,7 @@ pub(crate) struct LiveHost<W> {
     began: Instant,
     deadline: Option<Instant>,
     last_look: Option<Instant>,
+    clocks: Clocks,
     /// What the last look told that a glance tells too.
     seen: Glance,
     glances: Glances,
@@ -110,6 +113,7 @@ impl<W: Watched> LiveHost<W> {
             first: Some(first),
             deadline: None,
             last_look: None,
+            clocks: Clocks::default(),
             seen: Glance::default(),
             glances: Glances::default(),
             samples_per_s_per_cpu: guard.samples_per_s_per_cpu,
@@ -143,7 +147,8 @@ impl<W: Watched> LiveHost<W> {
         self.trees.close()
     }
 
-    fn take_in(&mut self, mut look: Look) -> Observation {
+    /// `period` is the length of the window that was wanted.
+    fn take_in(&mut self, mut look: Look, period: Nanos) -> Observation {
         let now = Instant::now();
         if let Some(last) = self.last_look.replace(now) {
             self.keep_to_budget(&look, now - last);
@@ -151,6 +156,7 @@ impl<W: Watched> LiveHost<W> {
         self.spare_the_newborn();
         self.seen = std::mem::take(&mut look.glance);
         let mut observation = std::mem::take(&mut look.observation);
+        observation.after_pause |= self.clocks.are_torn(period);
         let observer = self.watched.observer();
         let followed = self.trees.follow(&mut observation, observer.origins(), observer.still());
         if let Err(error) = followed {
@@ -290,16 +296,16 @@ impl<W: Watched> Host for LiveHost<W> {
     fn observe(&mut self, period: Nanos) -> Result<Option<Observation>> {
         if let Some(first) = self.first.take() {
             self.deadline = Some(self.began);
-            return Ok(Some(self.take_in(first)));
+            return Ok(Some(self.take_in(first, period)));
         }
-        let period = Duration::from_nanos(period.0);
-        let deadline = session::next(self.deadline.unwrap_or_else(Instant::now), period);
+        let began = self.deadline.unwrap_or_else(Instant::now);
+        let deadline = session::next(began, Duration::from_nanos(period.0));
         self.deadline = Some(deadline);
         if self.watched.wait(&mut self.trees, deadline)? == Turn::Over {
             return Ok(None);
         }
         let look = self.watched.observer().observe()?;
-        Ok(Some(self.take_in(look)))
+        Ok(Some(self.take_in(look, period)))
     }
 
     fn wait(&mut self, mut watch: Watch, period: Nanos) -> Result<Option<Observation>> {
@@ -315,7 +321,7 @@ impl<W: Watched> Host for LiveHost<W> {
             self.deadline = Some(Instant::now());
         }
         let look = self.watched.observer().observe()?;
-        let mut observation = self.take_in(look);
+        let mut observation = self.take_in(look, period);
         observation.after_pause |= changed;
         Ok(Some(observation))
     }
@@ -359,7 +365,7 @@ impl<W: Watched> Host for LiveHost<W> {
         self.note_failure("not all is counted since a pause", resumed);
         self.deadline = Some(Instant::now());
         let look = self.watched.observer().observe()?;
-        Ok(Some(self.take_in(look)))
+        Ok(Some(self.take_in(look, period)))
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>> {

@@ -7,7 +7,7 @@ use crate::LinuxError;
 use crate::act::Identity;
 use crate::ledger_file::LedgerFile;
 use crate::root::Root;
-use crate::syscall::time::since_boot_ns;
+use crate::syscall::time::{monotonic_ns, since_boot_ns};
 
 /// AsymSched's budget: share of a process's run time that migration may cost (ALGORITHMS 3.5).
 const BUDGET: f64 = 0.05;
@@ -90,7 +90,12 @@ impl Still {
 /// Longest time for which a process may be stopped, unless its user sets another.
 #[must_use]
 pub fn budget(process: Identity) -> Duration {
-    let age = Duration::from_nanos(since_boot_ns().saturating_sub(process.started.0));
+    budget_at(process, since_boot_ns(), monotonic_ns())
+}
+
+/// `awake_ns` is the time since boot without suspension. No process has run for longer.
+fn budget_at(process: Identity, boot_ns: u64, awake_ns: u64) -> Duration {
+    let age = Duration::from_nanos(boot_ns.saturating_sub(process.started.0).min(awake_ns));
     age.mul_f64(BUDGET).max(LEAST)
 }
 
@@ -155,13 +160,15 @@ mod tests {
 
     #[test]
     fn an_old_process_may_be_stopped_for_longer() {
-        let process = |age_s: u64| Identity {
-            pid: Pid(1),
-            started: Nanos(since_boot_ns().saturating_sub(age_s * 1_000_000_000)),
+        let process = |started_s| Identity { pid: Pid(1), started: Nanos::from_secs(started_s) };
+        let hour = Duration::from_secs(3600);
+        let at = |boot: Duration, awake: Duration| {
+            let (boot, awake) = (boot.as_nanos() as u64, awake.as_nanos() as u64);
+            (budget_at(process(3600), boot, awake), budget_at(process(7200), boot, awake))
         };
-        assert_eq!(budget(process(0)), LEAST);
-        // As old as this machine at most.
-        let oldest = Duration::from_nanos(since_boot_ns()).mul_f64(BUDGET);
-        assert!(budget(process(u64::MAX / 2_000_000_000)) >= oldest.max(LEAST));
+        assert_eq!(at(2 * hour, 2 * hour), (hour.mul_f64(BUDGET), LEAST));
+        assert_eq!(at(100 * hour, 2 * hour).0, (2 * hour).mul_f64(BUDGET), "it was suspended");
+        assert_eq!(at(Duration::ZERO, Duration::ZERO), (LEAST, LEAST));
+        assert!(budget(process(0)) >= LEAST);
     }
 }

@@ -195,6 +195,19 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// The kernel keeps the time, so no clock that this process reads matters.
+    #[test]
+    fn a_guardian_does_nothing_before_its_time() {
+        let limit = Duration::from_millis(300);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let began = std::time::Instant::now();
+        let line = said(file.as_file());
+        let guardian = guard(Deed::WriteZero(file.as_file().as_fd()), line, limit).unwrap();
+        assert_eq!(wait_readable(&[guardian.end()], 20_000).unwrap(), [true]);
+        assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+        assert!(guardian.release().is_err());
+    }
+
     /// A terminal's ^C and ^Z, and SIGKILL to a group, reach a session's processes only.
     #[test]
     fn a_guardian_is_in_a_session_of_its_own() {

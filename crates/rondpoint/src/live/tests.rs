@@ -128,3 +128,25 @@ fn a_plan_that_may_not_be_carried_out_any_more_changes_nothing() {
     assert_eq!(joined.bind(), StepResult::Done);
     assert_eq!(joined.mask().len(), 1);
 }
+
+/// The machine is suspended for an hour, and then both clocks stand still.
+#[test]
+fn a_window_without_a_true_length_has_no_rates() {
+    thread_local! {
+        static SECONDS: std::cell::Cell<(u64, u64)> = const { std::cell::Cell::new((0, 0)) };
+    }
+    let mut joined = Joined::start(|session| session);
+    joined.host.clocks.read = || {
+        let (boot, awake) = SECONDS.get();
+        super::clocks::Reading { boot: Nanos::from_secs(boot), awake: Nanos::from_secs(awake) }
+    };
+    let mut begins_anew = |boot, awake| {
+        SECONDS.set((boot, awake));
+        joined.host.observe(Nanos(0)).unwrap().unwrap().after_pause
+    };
+    begins_anew(100, 100);
+    assert!(!begins_anew(101, 101));
+    assert!(begins_anew(3_702, 102));
+    assert!(!begins_anew(3_703, 103));
+    assert!(begins_anew(3_703, 103));
+}
