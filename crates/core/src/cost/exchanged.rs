@@ -60,7 +60,7 @@ impl Exchanged {
     }
 
     /// Stores what an interval shows. A thread whose partners are all behind its cache is assumed
-    /// to fetch as many lines for each common sample as other threads of its process do.
+    /// to fetch as many lines for each common sample as others of its process.
     /// `samples` = those that each thread has in common with its partners.
     pub(super) fn count(
         &mut self,

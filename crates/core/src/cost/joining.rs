@@ -137,8 +137,8 @@ fn leave_unseen(alone: &mut Group) {
     (alone.lines, alone.unseen) = (counted.max(0.0), 0.0);
 }
 
-/// Removes a thread from its group: its accesses are subtracted, and the lines that it fetched. `far`
-/// = shares of them that came from other caches, by node.
+/// Removes a thread from its group: its accesses and the lines that it fetched are subtracted.
+/// `far` = shares of these lines that came from other caches, by node.
 fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: &[(usize, f64)]) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
