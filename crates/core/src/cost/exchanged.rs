@@ -12,9 +12,9 @@ use alloc::vec::Vec;
 
 /// Shortest time for which a count is believed after counters have stopped showing it (our choice).
 const BELIEVED_FOR: Nanos = Nanos::from_secs(30);
-/// Share of a thread's exchange that counters must show, so that the rest is taken in proportion
-/// (our choice).
-const MOST: f64 = 0.5;
+/// Share of a thread's exchange that counters must show. The rest is taken in proportion (our
+/// choice).
+const LEAST_SHOWN: f64 = 0.5;
 
 /// What threads fetch from their partners.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -73,7 +73,7 @@ impl Exchanged {
                 let samples = f64::from(samples(model.threads[*place].tid));
                 interval((model, topology), *place, partners, samples)
             });
-            let (shown, rest): (Vec<_>, Vec<_>) = seen.partition(|one| one.shown > MOST);
+            let (shown, rest): (Vec<_>, Vec<_>) = seen.partition(|one| one.shown > LEAST_SHOWN);
             for one in &shown {
                 self.note(one.tid, one.lines / one.shown / one.instructions, model.at);
             }
@@ -140,12 +140,11 @@ fn interval(
     samples: f64,
 ) -> Option<Interval> {
     let thread = &model.threads[place];
-    let all = partners.iter().map(|(place, _)| &model.threads[*place]).chain([thread]);
+    let mut all = partners.iter().map(|(place, _)| &model.threads[*place]).chain([thread]);
     let instructions = thread.rates.instructions_per_s? / 1e6;
     let lines = own_lines(thread)? * thread.cpu_share;
     let [shown, _] = sides((model, topology), thread, partners);
-    let is_shown =
-        instructions > 0.0 && samples > 0.0 && all.into_iter().all(|one| stayed(one, topology));
+    let is_shown = instructions > 0.0 && samples > 0.0 && all.all(|one| stayed(one, topology));
     is_shown.then_some(Interval { tid: thread.tid, instructions, lines, samples, shown })
 }
 

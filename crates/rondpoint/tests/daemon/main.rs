@@ -11,6 +11,7 @@ mod executable;
 mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
+mod idle;
 #[path = "../harness/patience.rs"]
 mod patience;
 mod rights;
@@ -43,6 +44,7 @@ const TESTS: &[Test] = &[
     ("a_daemon_that_began_without_the_right_to_act_does_not_act_after_a_reload", never_acts),
     ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
     ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
+    ("status_and_explain_tell_of_a_process_that_sleeps_for_long", sleeps),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
     ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
@@ -82,6 +84,10 @@ commands = [\"other-*{own}\"]
 fn moved(daemon: &Daemon, program: &Program) -> u64 {
     let found = daemon.process(program.pid());
     found.and_then(|found| found["moved_threads"].as_u64()).unwrap_or(0)
+}
+
+fn sleeps(_own: &CpuSet) {
+    idle::is_shown(&rules());
 }
 
 fn chosen(own: &CpuSet) {
