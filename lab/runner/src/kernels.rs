@@ -81,6 +81,8 @@ struct Tried {
     sensor: Option<String>,
     /// Pages that it moved.
     pages_moved: u64,
+    /// Pages that the kernel's NUMA balancing moved meanwhile.
+    pages_moved_by_kernel: u64,
     /// Whether the doctor finds the machine fit.
     fit: bool,
     /// Each feature of the kernel that `doctor --kernel` names, and its state.
@@ -177,13 +179,15 @@ fn told(record: &Record) -> Result<Tried> {
         serde_json::from_str::<Value>(line).unwrap_or_default()
     };
     let (doctor, report) = (json("doctor "), json("report "));
+    let count = |name: &str| report[name].as_u64().unwrap_or(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let features = doctor["kernel"].as_array().into_iter().flatten();
     Ok(Tried {
         kernel: kernel.context("the guest did not say its kernel")?,
         statuses: COMMANDS.map(|name| (name, status(name))).to_vec(),
         sensor: report["sensor"].as_str().map(str::to_owned),
-        pages_moved: report["pages_moved"].as_u64().unwrap_or(0),
+        pages_moved: count("pages_moved"),
+        pages_moved_by_kernel: count("pages_moved_by_kernel"),
         fit: doctor["fit"] == true,
         features: features.map(|one| (text(&one["name"]), text(&one["state"]))).collect(),
     })
@@ -207,7 +211,8 @@ fn table(tried: &[Tried]) -> String {
     }
     row("doctor: fit", &|tried| if tried.fit { "yes" } else { "no" }.to_owned());
     row("run sees accesses by", &|tried| tried.sensor.clone().unwrap_or_default());
-    row("pages moved", &|tried| tried.pages_moved.to_string());
+    row("pages moved by Rondpoint", &|tried| tried.pages_moved.to_string());
+    row("pages moved by NUMA balancing", &|tried| tried.pages_moved_by_kernel.to_string());
     let names = tried.iter().map(|one| &one.features).max_by_key(|features| features.len());
     for (index, (name, _)) in names.into_iter().flatten().enumerate() {
         row(name, &|tried| {
@@ -228,6 +233,7 @@ mod tests {
             statuses: COMMANDS.map(|name| (name, status)).to_vec(),
             sensor: Some("faults".to_owned()),
             pages_moved: 7,
+            pages_moved_by_kernel: 9,
             fit: true,
             features: vec![("damon".to_owned(), "absent".to_owned())],
         };

@@ -285,8 +285,7 @@ impl Marker<'_> {
     /// Base pages of a gap that were not moved or copied before. No sample shows their node.
     fn fresh<'a>(&'a self, gap: &Gap) -> impl Iterator<Item = u64> + 'a {
         let pages = gap.addresses.clone().step_by(1 << PAGE_SHIFT);
-        pages
-            .filter(|&address| self.state.moves(address) == 0 && self.may_move(address, PAGE_SHIFT))
+        pages.filter(|&address| self.state.moves(address) == 0 && !self.has_copies(address))
     }
 
     fn colocates(&self) -> bool {
