@@ -11,6 +11,7 @@ fn pairs() -> (Model, Partners) {
         let fetched = if tid < 2 { 2e6 } else { 0.0 };
         thread.rates.coherence_remote_per_s = Some(fetched);
         thread.rates.coherence_local_per_s = Some(0.0);
+        thread.rates.instructions_per_s = Some(1e9);
     }
     let mut partners = Partners::default();
     partners.learn([(Tid(0), Tid(2), 40), (Tid(1), Tid(3), 40)].into_iter());
@@ -74,11 +75,6 @@ fn won(model: &Model, partners: &Partners, steps: Vec<Proposal>) -> f64 {
 #[test]
 fn parting_a_pair_that_shares_a_cache_loses_what_it_lost_apart() {
     let (mut model, mut partners) = pairs();
-    let instructions = |model: &mut Model, per_s: f64| {
-        let each = |thread: &mut Thread| thread.rates.instructions_per_s = Some(per_s);
-        model.threads.iter_mut().for_each(each);
-    };
-    instructions(&mut model, 1e9);
     partners.count(&model, &machine());
     for (tid, cpu) in [(2, 1), (3, 3)] {
         model.threads[tid].cpu = cpu;
@@ -86,7 +82,8 @@ fn parting_a_pair_that_shares_a_cache_loses_what_it_lost_apart() {
     }
     let part = |model: &Model| won(model, &partners, vec![thread_to("sam", 0, 4)]);
     let as_fast = part(&model);
-    instructions(&mut model, 2e9);
+    let twice = |thread: &mut Thread| thread.rates.instructions_per_s = Some(2e9);
+    model.threads.iter_mut().for_each(twice);
     let twice_as_fast = part(&model);
     assert!(twice_as_fast < as_fast && as_fast < -0.1, "{as_fast} and {twice_as_fast}");
     let both = vec![thread_to("sam", 0, 4), thread_to("sam", 2, 5)];
@@ -101,9 +98,6 @@ fn parting_a_pair_that_shares_a_cache_loses_what_it_lost_apart() {
 #[test]
 fn a_thread_beside_a_pair_has_no_part_in_what_the_pair_exchanges_unseen() {
     let (mut model, _) = pairs();
-    for thread in &mut model.threads {
-        thread.rates.instructions_per_s = Some(1e9);
-    }
     model.threads[1].rates.coherence_remote_per_s = Some(0.0);
     let mut pair = Partners::default();
     pair.learn([(Tid(0), Tid(2), 40)].into_iter());
