@@ -35,6 +35,7 @@ use super::asymsched::{self, AsymSched};
 use super::carrefour::Carrefour;
 use super::carrefour::preset::STEADY;
 use super::sam::{self, STEADY_ABOVE, Sam};
+use super::sharing;
 use super::views::Views;
 use super::{Choice, POLICIES, Pace, Policy, Registered};
 use crate::arbiter::Arbiter;
@@ -80,6 +81,8 @@ pub struct Auto {
     /// Decisions of SAM since one of its moves was chosen or samples were requested to name
     /// partners.
     calm: u32,
+    /// Whether moves of pairs wait for the end of a trial.
+    pairs_wait: bool,
     choice: Choice,
 }
 
@@ -104,6 +107,7 @@ impl Auto {
             renaming: Renaming::default(),
             arbiter: None,
             calm: 0,
+            pairs_wait: false,
             choice: Choice::default(),
         }
     }
@@ -153,10 +157,13 @@ impl Auto {
     }
 
     /// Proposals for pairs of threads that samples named, and sampling rates for naming pairs.
+    /// Pairs that a trial made wait are proposed in each look. Otherwise, a policy with a smaller
+    /// gain that decides when the trial ends would make them wait again.
     fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
         let above = self.sam.thresholds(topology).coherence;
         let over = views.due(SHARING);
-        let shown = over.or_else(|| views.so_far(SHARING).filter(|_| self.naming.is_ripe()));
+        let is_early = self.naming.is_ripe() || self.pairs_wait;
+        let shown = over.or_else(|| views.so_far(SHARING).filter(|_| is_early));
         let mut proposals = Vec::new();
         if let Some(model) = shown {
             self.naming.answer(model, over.is_some(), topology, above);
@@ -322,6 +329,7 @@ impl Policy for Auto {
         open.extend(later.iter().cloned());
         let chosen = self.choose(views, topology, open);
         steps.extend(self.leave_for_later(chosen, &later));
+        self.pairs_wait = self.choice.vetoed.iter().any(|one| waits_for_trial(sharing::NAME, one));
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         let is_calm = !steps.iter().any(moves) && !self.naming.wants_touches();
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
@@ -409,6 +417,11 @@ impl Policy for Auto {
 /// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
     step.action.kind() == Kind::Affinity && !step.reason.moves_all_threads()
+}
+
+/// Whether a step of this policy waits for the end of a trial.
+fn waits_for_trial(policy: &str, one: &Refused) -> bool {
+    one.proposal.policy == policy && one.refusal == Refusal::TrialRunning
 }
 
 /// Whether a step moves memory after all threads of a node.

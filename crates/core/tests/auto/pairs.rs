@@ -96,7 +96,18 @@ impl Pairs {
 /// What each policy does with threads, and whether the pairs of `touch` share a node after it. Each
 /// line has the time at which it is first so, over this many seconds.
 fn check(seconds: u64, pairs: impl Fn(u64) -> Pairs, expected: Expect) -> World {
+    check_beside_trial(Nanos(0), seconds, pairs, expected)
+}
+
+/// The same while a trial of another policy makes all steps wait until a time.
+fn check_beside_trial(
+    until: Nanos,
+    seconds: u64,
+    pairs: impl Fn(u64) -> Pairs,
+    expected: Expect,
+) -> World {
     let mut world = World::new(machine("node:2 core:2 mhz:2200"), Host::Obeys);
+    world.trial_until = until;
     let (mut text, mut last) = (String::new(), String::new());
     for number in 1..=10 * seconds {
         let shown = pairs(number);
@@ -138,6 +149,23 @@ fn pairs_come_together_by_their_pages_before_readers_do_by_counters() {
         expect![[r#"
             0.1 s: threads wait for samples
             0.4 s: sharing brings pairs together
+        "#]],
+    );
+}
+
+/// The lane of pairs is not due at the end of the trial, SAM's is.
+#[test]
+fn pairs_that_wait_for_a_trial_come_together_when_it_ends() {
+    check_beside_trial(
+        Nanos::from_millis(700),
+        1,
+        |_| APART,
+        expect![[r#"
+            0.1 s: threads wait for samples
+            0.4 s: sam finds no move worth its cost
+            0.7 s: sharing brings pairs together
+            0.8 s: sam finds no move worth its cost
+            1.0 s: sharing brings pairs together
         "#]],
     );
 }

@@ -2,7 +2,7 @@
 
 use rondpoint_core::model::{App, Model, Thread, Touch, Traffic};
 use rondpoint_core::plan::{
-    Kind, Outcome, PageCounts, Plan, Proposal, Refusal, Refused, StepResult,
+    Kind, Outcome, PageCounts, Permitted, Plan, Proposal, Refusal, Refused, StepResult,
 };
 use rondpoint_core::policy::POLICIES;
 use rondpoint_core::policy::auto::Auto;
@@ -29,6 +29,8 @@ pub(crate) struct World {
     host: Host,
     plans: u64,
     lanes: Vec<Lane>,
+    /// Until this time a trial makes all steps wait.
+    pub(crate) trial_until: Nanos,
     /// Rates of samples that were proposed, with when.
     pub(crate) rates: Vec<String>,
 }
@@ -97,7 +99,7 @@ impl World {
     fn of(auto: Auto, topology: Topology, host: Host) -> Self {
         let random = Random::new(1);
         let lanes = (0..auto.lanes()).map(|_| Lane::default()).collect();
-        Self { topology, auto, random, host, plans: 0, lanes, rates: Vec::new() }
+        Self { topology, auto, random, host, plans: 0, lanes, trial_until: Nanos(0), rates: Vec::new() }
     }
 
     /// One interval: the steps and the vetoed proposals, without sampling rates.
@@ -142,7 +144,15 @@ impl World {
             is_due,
             interval: Rc::new(Interval::new(move || model.clone())),
         };
-        let views = Views::new(looks.into_iter().map(view).collect());
+        let is_trial = model.at < self.trial_until;
+        let permits = move |step: Proposal| match is_trial && !is_sampling(&step) {
+            true => {
+                let refused = vec![Refused { proposal: step, refusal: Refusal::TrialRunning }];
+                Permitted { step: None, refused }
+            }
+            false => Permitted::all(step),
+        };
+        let views = Views::new(looks.into_iter().map(view).collect()).with_permits(&permits);
         self.auto.propose_due(&views, &self.topology, &mut self.random)
     }
 

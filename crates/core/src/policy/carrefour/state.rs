@@ -13,6 +13,7 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// Tolerance for a host that wakes early: a tenth of the shortest period.
 const EARLY: Nanos = Nanos::from_millis(100);
@@ -206,6 +207,11 @@ impl AppState {
 
     pub(super) fn moves(&self, address: u64) -> u16 {
         self.moves.get(&address).copied().unwrap_or(0)
+    }
+
+    /// Addresses of the moved pages that begin in a range, ascending.
+    pub(super) fn moved_within(&self, addresses: &Range<u64>) -> impl Iterator<Item = u64> + '_ {
+        self.moves.range(addresses.clone()).map(|(address, _)| *address)
     }
 
     /// Notes moved pages if a rule of the preset needs them. A full list is cleared. The rules then
