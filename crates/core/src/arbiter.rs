@@ -9,9 +9,11 @@
 
 mod promises;
 mod stays;
+mod waiting;
 
 use self::promises::VainPromises;
 use self::stays::Stays;
+use self::waiting::Waiting;
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
@@ -57,16 +59,11 @@ pub struct Arbiter {
     phases: BTreeMap<Pid, (Nanos, Measure)>,
     promises: VainPromises,
     stays: Stays,
+    waiting: Waiting,
 }
 
-/// Reasons for which a candidate must win more than its cost.
-struct Rules<'a> {
-    /// Whether samples were requested that will soon show more of a process.
-    asked: &'a dyn Fn(Pid) -> bool,
-    /// By process: gain of the best candidate that waits for a trial of this process, in CPU
-    /// seconds per second.
-    waiting: BTreeMap<Pid, f64>,
-}
+/// Whether samples were requested that will soon show more of a process.
+type Asked<'a> = &'a dyn Fn(Pid) -> bool;
 
 /// A candidate with its price.
 struct Offer {
@@ -101,6 +98,7 @@ impl Arbiter {
             phases: BTreeMap::new(),
             promises: VainPromises::default(),
             stays: Stays::default(),
+            waiting: Waiting::default(),
         }
     }
 
@@ -109,6 +107,7 @@ impl Arbiter {
         self.stays.observe(model, topology, HORIZON.1);
         self.belief.forget_gone(model);
         self.promises.forget_gone(model);
+        self.waiting.forget_old(model);
         self.phases.retain(|pid, _| model.app(*pid).is_some());
         for app in &model.apps {
             let measure = Measure::of(model, app);
@@ -118,6 +117,12 @@ impl Arbiter {
                 *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
             }
         }
+    }
+
+    /// Whether a gain of this policy waits for a trial of another.
+    #[must_use]
+    pub fn lets_wait(&self, policy: &str) -> bool {
+        self.waiting.is_any(policy)
     }
 
     /// Learns from trials that ended.
@@ -144,28 +149,31 @@ impl Arbiter {
 
     /// Chooses among the proposals that `permits` allows now.
     ///
-    /// A trial makes the steps of other policies wait. If a candidate waits for a trial, a step
-    /// that prolongs the trial must win at least the gain that the candidate loses meanwhile. While
-    /// samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
+    /// A trial makes the steps of other policies wait. If a candidate waits, a step of another
+    /// policy that prolongs the trial or begins one must win at least the gain that the candidate
+    /// loses meanwhile. While samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
     /// Moves of pages with a predicted change below [`LEAST_NOISE`] are exempt: their trial is open
     /// to all policies.
     #[must_use]
     pub fn choose(
-        &self,
+        &mut self,
         seen: Seen<'_>,
         proposals: Vec<Proposal>,
         permits: Permits<'_>,
-        asked: &dyn Fn(Pid) -> bool,
+        asked: Asked<'_>,
     ) -> Chosen {
         let (found, free) = candidates(proposals);
         let mut chosen = Chosen { steps: free, ..Chosen::default() };
         let mut permitted = Vec::with_capacity(found.len());
-        let mut rules = Rules { asked, waiting: BTreeMap::new() };
+        for candidate in &found {
+            let pids = candidate.claims.iter();
+            pids.for_each(|pid| self.waiting.forget(*pid, candidate.policy));
+        }
         for candidate in found {
             let (candidate, refused) = candidate.permitted(permits);
             let waits = refused.iter().any(|one| one.refusal == Refusal::TrialRunning);
             match candidate.steps.is_empty() {
-                true if waits => self.let_wait(seen, candidate, &refused, &mut rules),
+                true if waits => self.let_wait(seen, candidate, &refused, asked),
                 true => {}
                 false => permitted.push(candidate),
             }
@@ -174,7 +182,7 @@ impl Arbiter {
         let mut placement = Placement::unchanged();
         let offer = |candidate: Candidate| {
             let bill = self.bill(seen, &candidate);
-            let price = self.price(seen, &placement, &candidate, &bill, &rules);
+            let price = self.price(seen, &placement, &candidate, &bill, asked);
             Offer { candidate, bill, price, round: 0 }
         };
         let (mut offers, vain) = self.without_vain(permitted.into_iter().map(offer), seen.model.at);
@@ -195,7 +203,7 @@ impl Arbiter {
             }
             if offers[best].round < round {
                 let Offer { candidate, bill, .. } = &offers[best];
-                let price = self.price(seen, &placement, candidate, bill, &rules);
+                let price = self.price(seen, &placement, candidate, bill, asked);
                 (offers[best].price, offers[best].round) = (price, round);
                 continue;
             }
@@ -247,7 +255,7 @@ impl Arbiter {
         placement: &Placement,
         candidate: &Candidate,
         bill: &Bill,
-        rules: &Rules<'_>,
+        asked: Asked<'_>,
     ) -> Option<Price> {
         let quote = Quote::of(seen, placement, bill);
         if quote.changes.is_empty() {
@@ -260,11 +268,12 @@ impl Arbiter {
             kinds.map(of).fold(f64::INFINITY, f64::min)
         };
         let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
-        let asked = candidate.claims.iter().filter(|pid| (rules.asked)(**pid));
+        let asked = candidate.claims.iter().filter(|pid| asked(**pid));
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, &candidate.kinds, now));
         let horizon_s = lasts.min().unwrap_or(HORIZON.0).seconds();
-        let waiting: f64 = candidate.claims.iter().filter_map(|pid| rules.waiting.get(pid)).sum();
+        let waits = |pid: &Pid| self.waiting.beside(*pid, candidate.policy, now);
+        let waiting: f64 = candidate.claims.iter().map(waits).sum();
         let changes = quote.changes.iter().map(|change| change.speed.likely.abs());
         let change = changes.fold(0.0, f64::max);
         // Threads wait all the same, because samples may name a partner that they would leave.
@@ -288,22 +297,21 @@ impl Arbiter {
 
     /// Notes the gain that the `refused` steps of a candidate lose while they wait for a trial.
     fn let_wait(
-        &self,
+        &mut self,
         seen: Seen<'_>,
         mut candidate: Candidate,
         refused: &[Refused],
-        rules: &mut Rules<'_>,
+        asked: Asked<'_>,
     ) {
         candidate.steps.extend(refused.iter().map(|one| one.proposal.clone()));
         let bill = self.bill(seen, &candidate);
-        let price = self.price(seen, &Placement::unchanged(), &candidate, &bill, rules);
+        let price = self.price(seen, &Placement::unchanged(), &candidate, &bill, asked);
         let would_win = |price: &Price| {
             price.worth.value() > 0.0 && self.vain_wait(&candidate, *price, seen.model.at).is_none()
         };
         let Some(Price { worth, .. }) = price.filter(would_win) else { return };
         for pid in candidate.claims {
-            let most = rules.waiting.entry(pid).or_insert(0.0);
-            *most = most.max(worth.belief * worth.least);
+            self.waiting.note(pid, candidate.policy, worth.belief * worth.least, seen.model.at);
         }
     }
 

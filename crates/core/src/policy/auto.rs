@@ -81,8 +81,6 @@ pub struct Auto {
     /// Decisions of SAM since one of its moves was chosen or samples were requested to name
     /// partners.
     calm: u32,
-    /// Whether moves of pairs wait for the end of a trial.
-    pairs_wait: bool,
     choice: Choice,
 }
 
@@ -107,7 +105,6 @@ impl Auto {
             renaming: Renaming::default(),
             arbiter: None,
             calm: 0,
-            pairs_wait: false,
             choice: Choice::default(),
         }
     }
@@ -157,12 +154,12 @@ impl Auto {
     }
 
     /// Proposals for pairs of threads that samples named, and sampling rates for naming pairs.
-    /// Pairs that a trial made wait are proposed in each look. Otherwise, a policy with a smaller
-    /// gain that decides when the trial ends would make them wait again.
+    /// Gains of pairs that wait for a trial are proposed in each look, to follow when it ends.
     fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
         let above = self.sam.thresholds(topology).coherence;
         let over = views.due(SHARING);
-        let is_early = self.naming.is_ripe() || self.pairs_wait;
+        let waits = self.arbiter.as_ref().is_some_and(|arbiter| arbiter.lets_wait(sharing::NAME));
+        let is_early = self.naming.is_ripe() || waits;
         let shown = over.or_else(|| views.so_far(SHARING).filter(|_| is_early));
         let mut proposals = Vec::new();
         if let Some(model) = shown {
@@ -254,7 +251,6 @@ impl Auto {
         topology: &Topology,
         proposals: Vec<Proposal>,
     ) -> Vec<Proposal> {
-        let Some(arbiter) = &self.arbiter else { return Vec::new() };
         if proposals.iter().all(|one| one.action.kind() == Kind::Sampling) {
             return proposals;
         }
@@ -268,6 +264,7 @@ impl Auto {
         );
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
         let asked = |pid| self.naming.is_open(pid);
+        let Some(arbiter) = &mut self.arbiter else { return Vec::new() };
         let chosen = arbiter.choose(seen, proposals, views.permits(), &asked);
         self.choice.vetoed.extend(chosen.refused);
         self.choice.predicted = chosen.predicted;
@@ -329,7 +326,6 @@ impl Policy for Auto {
         open.extend(later.iter().cloned());
         let chosen = self.choose(views, topology, open);
         steps.extend(self.leave_for_later(chosen, &later));
-        self.pairs_wait = self.choice.vetoed.iter().any(|one| waits_for_trial(sharing::NAME, one));
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         let is_calm = !steps.iter().any(moves) && !self.naming.wants_touches();
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
@@ -417,11 +413,6 @@ impl Policy for Auto {
 /// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
     step.action.kind() == Kind::Affinity && !step.reason.moves_all_threads()
-}
-
-/// Whether a step of this policy waits for the end of a trial.
-fn waits_for_trial(policy: &str, one: &Refused) -> bool {
-    one.proposal.policy == policy && one.refusal == Refusal::TrialRunning
 }
 
 /// Whether a step moves memory after all threads of a node.

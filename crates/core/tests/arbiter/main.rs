@@ -61,13 +61,13 @@ fn gather() -> Proposal {
     step("other", Action::MoveProcessMemory { pid: Pid(1), nodes, freeze: false, memory })
 }
 
-fn choose(arbiter: &Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
+fn choose(arbiter: &mut Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
     choose_knowing(Partners::none(), arbiter, model, proposals)
 }
 
 fn choose_knowing(
     partners: &Partners,
-    arbiter: &Arbiter,
+    arbiter: &mut Arbiter,
     model: &Model,
     proposals: Vec<Proposal>,
 ) -> Chosen {
@@ -77,7 +77,7 @@ fn choose_knowing(
 fn choose_asking(
     asked: &[Pid],
     partners: &Partners,
-    arbiter: &Arbiter,
+    arbiter: &mut Arbiter,
     model: &Model,
     proposals: Vec<Proposal>,
 ) -> Chosen {
@@ -89,7 +89,7 @@ fn choose_of(
     permits: Permits<'_>,
     asked: &[Pid],
     partners: &Partners,
-    arbiter: &Arbiter,
+    arbiter: &mut Arbiter,
     model: &Model,
     proposals: Vec<Proposal>,
 ) -> Chosen {
@@ -109,11 +109,11 @@ fn arbiter(model: &Model) -> Arbiter {
 #[test]
 fn what_wins_is_taken_and_what_harms_is_left_with_its_price() {
     let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
-    let chosen = choose(&arbiter(&jam), &jam, vec![spread()]);
+    let chosen = choose(&mut arbiter(&jam), &jam, vec![spread()]);
     assert_eq!((chosen.steps.len(), chosen.refused.len()), (1, 0));
     assert!(chosen.predicted[&Pid(1)] > 0.0, "{:?}", chosen.predicted);
     let even = scene([0.25; 4], 15.0, 400.0);
-    let chosen = choose(&arbiter(&even), &even, vec![gather()]);
+    let chosen = choose(&mut arbiter(&even), &even, vec![gather()]);
     assert!(chosen.steps.is_empty() && chosen.predicted.is_empty());
     let Refusal::Worth { worth: Some(worth) } = chosen.refused[0].refusal else {
         panic!("{:?}", chosen.refused);
@@ -131,10 +131,10 @@ fn a_small_part_of_what_wins_is_taken_and_of_what_does_not_is_left() {
         whole
     };
     let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
-    let chosen = choose(&arbiter(&jam), &jam, vec![part(spread())]);
+    let chosen = choose(&mut arbiter(&jam), &jam, vec![part(spread())]);
     assert_eq!(chosen.steps.len(), 1, "{:?}", chosen.refused);
     let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
-    assert!(choose(&arbiter(&idle), &idle, vec![part(spread())]).steps.is_empty());
+    assert!(choose(&mut arbiter(&idle), &idle, vec![part(spread())]).steps.is_empty());
 }
 
 /// A gain of one or two percent has a trial for which others wait. That of a smaller one is open to
@@ -151,7 +151,7 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     jam.apps[0].cpu_percent = 400.0;
     let chosen = |asked: &[Pid], step: &Proposal| {
-        choose_asking(asked, Partners::none(), &arbiter(&jam), &jam, vec![step.clone()])
+        choose_asking(asked, Partners::none(), &mut arbiter(&jam), &jam, vec![step.clone()])
     };
     let taken = |asked: &[Pid], step: &Proposal| chosen(asked, step).steps.len();
     let predicted = |step: &Proposal| chosen(&[], step).predicted[&Pid(1)];
@@ -178,7 +178,7 @@ fn what_may_not_be_done_now_keeps_nothing_out_that_may() {
     };
     let of = |permits: Permits<'_>| {
         let proposals = vec![better.clone(), half.clone()];
-        let chosen = choose_of(permits, &[], Partners::none(), &arbiter(&jam), &jam, proposals);
+        let chosen = choose_of(permits, &[], Partners::none(), &mut arbiter(&jam), &jam, proposals);
         let told: Vec<Refusal> = chosen.refused.iter().map(|one| one.refusal).collect();
         (chosen.steps.iter().map(|step| step.policy).collect::<Vec<_>>(), told)
     };
@@ -190,32 +190,62 @@ fn what_may_not_be_done_now_keeps_nothing_out_that_may() {
 fn a_step_that_keeps_a_better_one_waiting_has_to_win_what_that_loses() {
     let jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     let waits = Proposal { policy: "waits", ..spread() };
-    let of_size = |size: usize| {
-        let mut step = spread();
-        if let Action::MovePages { pages, .. } = &mut step.action {
-            pages.truncate(size);
-        }
-        step
+    let taken = |steps: Vec<Proposal>| {
+        let mut arbiter = arbiter(&jam);
+        choose_of(&in_trial, &[], Partners::none(), &mut arbiter, &jam, steps).steps.len()
     };
-    let in_trial = |step: Proposal| match step.policy == "waits" {
+    assert_eq!(taken(vec![spread_of(8)]), 1, "nothing waits");
+    assert_eq!(taken(vec![spread_of(8), waits.clone()]), 0);
+    assert_eq!(taken(vec![spread_of(700), waits]), 1);
+}
+
+/// A trial of another policy makes the steps of the policy "waits" wait.
+fn in_trial(step: Proposal) -> Permitted {
+    match step.policy == "waits" {
         true => Permitted {
             step: None,
             refused: vec![Refused { proposal: step, refusal: Refusal::TrialRunning }],
         },
         false => Permitted::all(step),
-    };
-    let taken = |steps: Vec<Proposal>| {
-        choose_of(&in_trial, &[], Partners::none(), &arbiter(&jam), &jam, steps).steps.len()
-    };
-    assert_eq!(taken(vec![of_size(8)]), 1, "nothing waits");
-    assert_eq!(taken(vec![of_size(8), waits.clone()]), 0);
-    assert_eq!(taken(vec![of_size(700), waits]), 1);
+    }
+}
+
+/// The first pages of [`spread`].
+fn spread_of(size: usize) -> Proposal {
+    let mut step = spread();
+    if let Action::MovePages { pages, .. } = &mut step.action {
+        pages.truncate(size);
+    }
+    step
+}
+
+#[test]
+fn a_step_that_waits_counts_until_its_policy_decides_again_or_for_a_second() {
+    /// Steps that are taken in looks at these milliseconds: pages of a policy, beside a trial.
+    fn taken(looks: &[(u64, &'static str, usize)]) -> Vec<usize> {
+        let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
+        let (mut arbiter, begin) = (arbiter(&jam), jam.at);
+        let mut look = |&(ms, policy, size): &(u64, &'static str, usize)| {
+            jam.at = begin + Nanos::from_millis(ms);
+            arbiter.observe(&jam, &machine());
+            let step = Proposal { policy, ..spread_of(size) };
+            let chosen =
+                choose_of(&in_trial, &[], Partners::none(), &mut arbiter, &jam, vec![step]);
+            chosen.steps.len()
+        };
+        looks.iter().map(&mut look).collect()
+    }
+    let waits = (0, "waits", 700);
+    assert_eq!(taken(&[waits, (100, "other", 8)]), [0, 0]);
+    assert_eq!(taken(&[waits, (100, "other", 700)]), [0, 1], "it wins as much");
+    assert_eq!(taken(&[waits, (100, "waits", 0), (200, "other", 8)]), [0, 0, 1], "no gain waits");
+    assert_eq!(taken(&[waits, (1000, "other", 8)]), [0, 1]);
 }
 
 #[test]
 fn where_nothing_is_lost_nothing_is_done() {
     let idle = scene([1.0, 0.0, 0.0, 0.0], 0.5, 245.0);
-    let chosen = choose(&arbiter(&idle), &idle, vec![spread()]);
+    let chosen = choose(&mut arbiter(&idle), &idle, vec![spread()]);
     assert!(chosen.steps.is_empty(), "{:?}", chosen.refused);
 }
 
@@ -229,7 +259,7 @@ fn the_better_of_two_policies_has_the_process_and_the_other_is_told() {
         Proposal { policy: "half", ..whole }
     };
     for proposals in [vec![half(spread()), spread()], vec![spread(), half(spread())]] {
-        let chosen = choose(&arbiter(&jam), &jam, proposals);
+        let chosen = choose(&mut arbiter(&jam), &jam, proposals);
         let policies: Vec<&str> = chosen.steps.iter().map(|step| step.policy).collect();
         assert_eq!(policies, ["carrefour"]);
         assert_eq!(chosen.refused[0].refusal, Refusal::Conflict);
@@ -252,7 +282,7 @@ fn one_policy_has_the_process_with_all_its_mechanisms() {
     };
     let taken = |one, other| {
         let both = vec![half(one, false), half(other, true)];
-        choose(&arbiter(&jam), &jam, both).steps.len()
+        choose(&mut arbiter(&jam), &jam, both).steps.len()
     };
     assert_eq!(taken("carrefour", "carrefour"), 2);
     assert_eq!(taken("carrefour", "other"), 1);
@@ -273,9 +303,9 @@ fn a_broken_promise_is_not_believed_again_until_it_is_forgotten() {
         predicted: Some(0.5),
     };
     arbiter.judge(&[judged], jam.at);
-    assert!(choose(&arbiter, &jam, vec![spread()]).steps.is_empty());
+    assert!(choose(&mut arbiter, &jam, vec![spread()]).steps.is_empty());
     jam.at = Nanos::from_secs(3_600);
-    assert_eq!(choose(&arbiter, &jam, vec![spread()]).steps.len(), 1, "an hour later");
+    assert_eq!(choose(&mut arbiter, &jam, vec![spread()]).steps.len(), 1, "an hour later");
 }
 
 #[test]
@@ -285,7 +315,7 @@ fn what_cannot_be_priced_is_not_done_and_looking_costs_nothing() {
         Action::SetAffinity { pid: Pid(9), tid: Tid(9), cpus: CpuSet::first(1), via: None };
     let look = Action::SetSampling { pid: Some(Pid(1)), sampling: Sampling::Off };
     let proposals = vec![step("sam", unknown), step("carrefour", look.clone())];
-    let chosen = choose(&arbiter(&jam), &jam, proposals);
+    let chosen = choose(&mut arbiter(&jam), &jam, proposals);
     assert_eq!(chosen.steps.iter().map(|step| &step.action).collect::<Vec<_>>(), [&look]);
     assert_eq!(chosen.refused[0].refusal, Refusal::Worth { worth: None });
 }
@@ -302,9 +332,9 @@ fn faults_only(holds: [f64; 4]) -> Model {
 #[test]
 fn where_only_faults_show_what_is_asked_a_jam_is_spread_and_even_traffic_is_left() {
     let jam = faults_only([1.0, 0.0, 0.0, 0.0]);
-    assert_eq!(choose(&arbiter(&jam), &jam, vec![spread()]).steps.len(), 1);
+    assert_eq!(choose(&mut arbiter(&jam), &jam, vec![spread()]).steps.len(), 1);
     let even = faults_only([0.25; 4]);
-    let chosen = choose(&arbiter(&even), &even, vec![gather()]);
+    let chosen = choose(&mut arbiter(&even), &even, vec![gather()]);
     assert!(chosen.steps.is_empty());
 }
 
@@ -344,7 +374,7 @@ fn threads_wait_for_the_names_of_their_partners_however_little_they_promise() {
     model.apps[0].cpu_percent = 800.0;
     let one = vec![held_at_home(&model).swap_remove(0)];
     let chosen = |asked: &[Pid]| {
-        choose_asking(asked, Partners::none(), &arbiter(&model), &model, one.clone())
+        choose_asking(asked, Partners::none(), &mut arbiter(&model), &model, one.clone())
     };
     let predicted = chosen(&[]).predicted[&Pid(1)];
     assert!((0.0..0.01).contains(&predicted), "{predicted}");
@@ -354,19 +384,19 @@ fn threads_wait_for_the_names_of_their_partners_however_little_they_promise() {
 #[test]
 fn threads_that_take_turns_on_all_nodes_are_held_where_their_data_is() {
     let crowd = taking_turns(16);
-    let chosen = choose(&arbiter(&crowd), &crowd, held_at_home(&crowd));
+    let chosen = choose(&mut arbiter(&crowd), &crowd, held_at_home(&crowd));
     assert_eq!(chosen.steps.len(), 16, "{:?}", chosen.refused.first());
     // Every thread is at home at this moment, by chance.
     let mut home = taking_turns(16);
     for (tid, thread) in home.threads.iter_mut().enumerate() {
         thread.cpu = 2 * (tid % 4) + usize::from(tid >= 8);
     }
-    assert_eq!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.len(), 16);
+    assert_eq!(choose(&mut arbiter(&home), &home, held_at_home(&home)).steps.len(), 16);
     // These were held before.
     home.threads.iter_mut().enumerate().for_each(|(tid, thread)| {
         thread.ran_on = Some((0..4).map(|node| 100 * u32::from(node == tid % 4)).collect());
     });
-    assert!(choose(&arbiter(&home), &home, held_at_home(&home)).steps.is_empty());
+    assert!(choose(&mut arbiter(&home), &home, held_at_home(&home)).steps.is_empty());
 }
 
 /// What copies would have won over seconds that are all alike, the least.
