@@ -149,11 +149,11 @@ impl Arbiter {
 
     /// Chooses among the proposals that `permits` allows now.
     ///
-    /// A trial makes the steps of other policies wait. If a candidate waits, a step of another
-    /// policy that prolongs the trial or begins one must win at least the gain that the candidate
-    /// loses meanwhile. While samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its time.
-    /// Moves of pages with a predicted change below [`LEAST_NOISE`] are exempt: their trial is open
-    /// to all policies.
+    /// A trial makes the steps of other policies wait, and a candidate that waits loses its gain
+    /// meanwhile. A step of another policy that prolongs or begins a trial must win at least that.
+    /// While samples of a process are awaited (`asked`), a step must win [`WORTH_MOVING`] of its
+    /// time. Moves of pages with a predicted change below [`LEAST_NOISE`] are exempt: their trial
+    /// is open to all policies.
     #[must_use]
     pub fn choose(
         &mut self,

@@ -99,7 +99,16 @@ impl World {
     fn of(auto: Auto, topology: Topology, host: Host) -> Self {
         let random = Random::new(1);
         let lanes = (0..auto.lanes()).map(|_| Lane::default()).collect();
-        Self { topology, auto, random, host, plans: 0, lanes, trial_until: Nanos(0), rates: Vec::new() }
+        Self {
+            topology,
+            auto,
+            random,
+            host,
+            plans: 0,
+            lanes,
+            trial_until: Nanos(0),
+            rates: Vec::new(),
+        }
     }
 
     /// One interval: the steps and the vetoed proposals, without sampling rates.
