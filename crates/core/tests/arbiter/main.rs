@@ -61,43 +61,33 @@ fn gather() -> Proposal {
     step("other", Action::MoveProcessMemory { pid: Pid(1), nodes, freeze: false, memory })
 }
 
+/// What a choice is made beside.
+#[derive(Clone, Copy)]
+struct Beside<'a> {
+    /// What remains of a step now.
+    permits: Permits<'a>,
+    /// Processes of which samples are awaited.
+    asked: &'a [Pid],
+    partners: &'a Partners,
+}
+
+/// Everything is permitted, no samples are awaited, no partners are known.
+fn nothing() -> Beside<'static> {
+    Beside { permits: &Permitted::all, asked: &[], partners: Partners::none() }
+}
+
 fn choose(arbiter: &mut Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
-    choose_knowing(Partners::none(), arbiter, model, proposals)
+    nothing().choose(arbiter, model, proposals)
 }
 
-fn choose_knowing(
-    partners: &Partners,
-    arbiter: &mut Arbiter,
-    model: &Model,
-    proposals: Vec<Proposal>,
-) -> Chosen {
-    choose_asking(&[], partners, arbiter, model, proposals)
-}
-
-fn choose_asking(
-    asked: &[Pid],
-    partners: &Partners,
-    arbiter: &mut Arbiter,
-    model: &Model,
-    proposals: Vec<Proposal>,
-) -> Chosen {
-    choose_of(&Permitted::all, asked, partners, arbiter, model, proposals)
-}
-
-/// The choice among what of each step `permits` leaves.
-fn choose_of(
-    permits: Permits<'_>,
-    asked: &[Pid],
-    partners: &Partners,
-    arbiter: &mut Arbiter,
-    model: &Model,
-    proposals: Vec<Proposal>,
-) -> Chosen {
-    let topology = machine();
-    let facts = Facts::with_partners(model, &topology, partners);
-    let pages = Sampled::of(model, &topology);
-    let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
-    arbiter.choose(seen, proposals, permits, &|pid| asked.contains(&pid))
+impl Beside<'_> {
+    fn choose(self, arbiter: &mut Arbiter, model: &Model, proposals: Vec<Proposal>) -> Chosen {
+        let topology = machine();
+        let facts = Facts::with_partners(model, &topology, self.partners);
+        let pages = Sampled::of(model, &topology);
+        let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
+        arbiter.choose(seen, proposals, self.permits, &|pid| self.asked.contains(&pid))
+    }
 }
 
 fn arbiter(model: &Model) -> Arbiter {
@@ -151,7 +141,7 @@ fn a_small_gain_waits_while_samples_are_about_to_tell_more() {
     let mut jam = scene([1.0, 0.0, 0.0, 0.0], 15.0, 900.0);
     jam.apps[0].cpu_percent = 400.0;
     let chosen = |asked: &[Pid], step: &Proposal| {
-        choose_asking(asked, Partners::none(), &mut arbiter(&jam), &jam, vec![step.clone()])
+        Beside { asked, ..nothing() }.choose(&mut arbiter(&jam), &jam, vec![step.clone()])
     };
     let taken = |asked: &[Pid], step: &Proposal| chosen(asked, step).steps.len();
     let predicted = |step: &Proposal| chosen(&[], step).predicted[&Pid(1)];
@@ -178,7 +168,7 @@ fn what_may_not_be_done_now_keeps_nothing_out_that_may() {
     };
     let of = |permits: Permits<'_>| {
         let proposals = vec![better.clone(), half.clone()];
-        let chosen = choose_of(permits, &[], Partners::none(), &mut arbiter(&jam), &jam, proposals);
+        let chosen = Beside { permits, ..nothing() }.choose(&mut arbiter(&jam), &jam, proposals);
         let told: Vec<Refusal> = chosen.refused.iter().map(|one| one.refusal).collect();
         (chosen.steps.iter().map(|step| step.policy).collect::<Vec<_>>(), told)
     };
@@ -192,7 +182,7 @@ fn a_step_that_keeps_a_better_one_waiting_has_to_win_what_that_loses() {
     let waits = Proposal { policy: "waits", ..spread() };
     let taken = |steps: Vec<Proposal>| {
         let mut arbiter = arbiter(&jam);
-        choose_of(&in_trial, &[], Partners::none(), &mut arbiter, &jam, steps).steps.len()
+        in_trial().choose(&mut arbiter, &jam, steps).steps.len()
     };
     assert_eq!(taken(vec![spread_of(8)]), 1, "nothing waits");
     assert_eq!(taken(vec![spread_of(8), waits.clone()]), 0);
@@ -200,7 +190,11 @@ fn a_step_that_keeps_a_better_one_waiting_has_to_win_what_that_loses() {
 }
 
 /// A trial of another policy makes the steps of the policy "waits" wait.
-fn in_trial(step: Proposal) -> Permitted {
+fn in_trial() -> Beside<'static> {
+    Beside { permits: &without_waiting, ..nothing() }
+}
+
+fn without_waiting(step: Proposal) -> Permitted {
     match step.policy == "waits" {
         true => Permitted {
             step: None,
@@ -229,9 +223,7 @@ fn a_step_that_waits_counts_until_its_policy_decides_again_or_for_a_second() {
             jam.at = begin + Nanos::from_millis(ms);
             arbiter.observe(&jam, &machine());
             let step = Proposal { policy, ..spread_of(size) };
-            let chosen =
-                choose_of(&in_trial, &[], Partners::none(), &mut arbiter, &jam, vec![step]);
-            chosen.steps.len()
+            in_trial().choose(&mut arbiter, &jam, vec![step]).steps.len()
         };
         looks.iter().map(&mut look).collect()
     }
@@ -374,7 +366,7 @@ fn threads_wait_for_the_names_of_their_partners_however_little_they_promise() {
     model.apps[0].cpu_percent = 800.0;
     let one = vec![held_at_home(&model).swap_remove(0)];
     let chosen = |asked: &[Pid]| {
-        choose_asking(asked, Partners::none(), &mut arbiter(&model), &model, one.clone())
+        Beside { asked, ..nothing() }.choose(&mut arbiter(&model), &model, one.clone())
     };
     let predicted = chosen(&[]).predicted[&Pid(1)];
     assert!((0.0..0.01).contains(&predicted), "{predicted}");

@@ -18,6 +18,10 @@ fn pairs() -> (Model, Partners) {
     (model, partners)
 }
 
+fn knowing(partners: &Partners) -> Beside<'_> {
+    Beside { partners, ..nothing() }
+}
+
 fn thread_to(policy: &'static str, tid: u32, cpu: usize) -> Proposal {
     let cpus = [cpu].into_iter().collect();
     step(policy, Action::SetAffinity { pid: Pid(1), tid: Tid(tid), cpus, via: None })
@@ -27,10 +31,10 @@ fn thread_to(policy: &'static str, tid: u32, cpu: usize) -> Proposal {
 fn a_thread_goes_to_the_partner_that_samples_named_though_it_fetches_nothing_itself() {
     let (model, partners) = pairs();
     let join = || vec![thread_to("sharing", 2, 1), thread_to("sharing", 3, 3)];
-    let chosen = choose_knowing(&partners, &mut arbiter(&model), &model, join());
+    let chosen = knowing(&partners).choose(&mut arbiter(&model), &model, join());
     assert_eq!(chosen.steps.len(), 2, "{:?}", chosen.refused);
     let apart = vec![thread_to("sharing", 3, 1), thread_to("sharing", 2, 3)];
-    let chosen = choose_knowing(&partners, &mut arbiter(&model), &model, apart);
+    let chosen = knowing(&partners).choose(&mut arbiter(&model), &model, apart);
     assert!(chosen.steps.is_empty(), "each to the other's partner");
 }
 
@@ -38,7 +42,7 @@ fn a_thread_goes_to_the_partner_that_samples_named_though_it_fetches_nothing_its
 fn threads_that_fetch_from_others_do_not_join_each_other_once_their_partners_are_known() {
     let (model, partners) = pairs();
     let gather = || vec![thread_to("sam", 1, 1)];
-    let chosen = choose_knowing(&partners, &mut arbiter(&model), &model, gather());
+    let chosen = knowing(&partners).choose(&mut arbiter(&model), &model, gather());
     assert!(chosen.steps.is_empty(), "{:?}", chosen.steps);
     assert_eq!(
         choose(&mut arbiter(&model), &model, gather()).steps.len(),
@@ -63,7 +67,7 @@ fn pairs_that_change_places_together_are_priced_as_where_they_are() {
 
 /// CPU seconds per second that refused steps would win.
 fn won(model: &Model, partners: &Partners, steps: Vec<Proposal>) -> f64 {
-    let chosen = choose_knowing(partners, &mut arbiter(model), model, steps);
+    let chosen = knowing(partners).choose(&mut arbiter(model), model, steps);
     match chosen.refused.first().map(|one| one.refusal) {
         Some(Refusal::Worth { worth: Some(worth) }) => worth.won,
         other => panic!("{other:?}"),
