@@ -1,8 +1,9 @@
 //! Does watching a large process hold its map lock?
 //!
-//! `cargo run --release -p rondpoint-linux --example large_process -- [GIB[/MAPPINGS]]…` fills a
-//! process with so many GiB of small pages, in one mapping or several of the same size. It maps and
-//! unmaps a page all the time, for which it needs its lock.
+//! `cargo run --release -p rondpoint-linux --example large_process -- [GIB[/MAPPINGS][@MS]]…` fills
+//! a process with so many GiB of small pages, in one mapping or several of the same size. It maps
+//! and unmaps a page all the time, for which it needs its lock. A look may hold the lock for MS
+//! milliseconds, as with `--map-lock`.
 //! Its longest wait is taken while nobody looks, while it is watched, and while its `numa_maps` is
 //! read whole.
 
@@ -56,14 +57,19 @@ struct Row {
     policy_read: String,
 }
 
-fn measure(size: &str) -> Result<Row> {
+fn measure(words: &str) -> Result<Row> {
+    let (size, map_lock) = match words.split_once('@') {
+        Some((size, ms)) => (size, Some(Duration::from_millis(ms.parse()?))),
+        None => (words, None),
+    };
     let mut target = Target::start(size)?;
     std::thread::sleep(PART);
     let alone = target.longest_wait()?;
 
     // Two nodes, as on a machine where it matters; this one may have a single one.
     let machine = synthetic::parse("node:2 core:1").map_err(|error| format!("{error:?}"))?;
-    let mut tasks = Tasks::new(Root::live(), Pid(target.child.id()), None);
+    let tasks = Tasks::new(Root::live(), Pid(target.child.id()), None);
+    let mut tasks = tasks.with_map_lock(map_lock);
     let (begin, mut look) = (Instant::now(), Duration::ZERO);
     let mut policy_read = String::new();
     while begin.elapsed() < PART {

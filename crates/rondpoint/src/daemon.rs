@@ -144,6 +144,7 @@ fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
         period: sampling_period,
         threads: policies::thread_metrics(&config.policies()),
         rung: config.policy.sensor.map(Sensor::rung),
+        map_lock: config.map_lock(),
         managing: true,
         ..Settings::default()
     };

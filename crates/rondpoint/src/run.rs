@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rondpoint_core::Pid;
@@ -61,6 +62,7 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         policy,
         dry_run: true,
         sensor,
+        map_lock: None,
         seed: 1,
         machine,
         report: None,
@@ -143,8 +145,14 @@ fn prepare(
     }
     let rung = management.sensor.map(Sensor::rung);
     let threads = policies::thread_metrics(&header.policies);
-    let settings =
-        Settings { period: sampling_period, threads, rung, managing: true, ..Settings::default() };
+    let settings = Settings {
+        period: sampling_period,
+        threads,
+        rung,
+        map_lock: management.map_lock.map(Duration::from_millis),
+        managing: true,
+        ..Settings::default()
+    };
     let sensor = management.sensor;
     Ok(Preparation { header, controller, machine, sensor, notes, settings, report, record })
 }

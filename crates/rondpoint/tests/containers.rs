@@ -180,6 +180,7 @@ fn with_too_little_memory_a_manager_says_so_in_one_line_and_begins_nothing() {
     let configuration = folder.path().join("rondpoint.toml");
     fs::write(&configuration, "mode = \"observe\"\n").expect("room for a file");
     let daemon = format!("daemon --config {}", configuration.display());
+    let calibrate = format!("calibrate --output {}/machine.toml", folder.path().display());
     let expected = ("-d 50000", "the limit of private memory is 50000 KiB (ulimit -d)");
     let little = ("-v 300000", " bytes of memory: Cannot allocate memory");
     for (command, (limit, told)) in [
@@ -187,7 +188,7 @@ fn with_too_little_memory_a_manager_says_so_in_one_line_and_begins_nothing() {
         ("move --pid 1 --from 0 --to 0", expected),
         ("run -- true", expected),
         ("attach $!", expected),
-        ("calibrate", little),
+        (calibrate.as_str(), little),
     ] {
         let (code, said, errors) =
             limited(folder.path(), limit, &format!("sleep 60 & exec $R {command}"));

@@ -5,7 +5,11 @@
 
 mod mutation;
 
+use std::num::NonZero;
+use std::ops::Range;
 use std::panic::catch_unwind;
+use std::sync::Mutex;
+use std::thread;
 
 use rondpoint_core::random::Random;
 use rondpoint_fuzz_inputs::{TARGETS, Target};
@@ -29,23 +33,39 @@ fn no_input_breaks_a_promise() {
         .filter(|target| only.as_ref().is_none_or(|name| name == target.name))
         .collect();
     assert!(!chosen.is_empty(), "RONDPOINT_TARGET: no such target");
-    for target in chosen {
-        let seeds = (target.seeds)();
-        for seed in &seeds {
-            (target.run)(seed);
+    // Targets differ much in their time, so each CPU takes the next one that is left.
+    let left = Mutex::new(chosen.into_iter());
+    let next = || left.lock().expect("no target panics while it is held").next();
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..cpus {
+            scope.spawn(|| {
+                while let Some(target) = next() {
+                    check(&target, first..first + runs);
+                }
+            });
         }
-        for seed in first..first + runs {
-            let input = mutate(&seeds, &mut Random::new(seed));
-            let held = catch_unwind(|| (target.run)(&input));
-            assert!(
-                held.is_ok(),
-                "RONDPOINT_TARGET={} RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {:?}",
-                target.name,
-                String::from_utf8_lossy(&input)
-            );
-        }
-        println!("{}: {runs} inputs from seed {first}", target.name);
+    });
+}
+
+/// Runs a target with its seeds, and with an input mutated from each number.
+fn check(target: &Target, numbers: Range<u64>) {
+    let seeds = (target.seeds)();
+    for seed in &seeds {
+        (target.run)(seed);
     }
+    let runs = numbers.end - numbers.start;
+    for seed in numbers.clone() {
+        let input = mutate(&seeds, &mut Random::new(seed));
+        let held = catch_unwind(|| (target.run)(&input));
+        assert!(
+            held.is_ok(),
+            "RONDPOINT_TARGET={} RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {:?}",
+            target.name,
+            String::from_utf8_lossy(&input)
+        );
+    }
+    println!("{}: {runs} inputs from seed {}", target.name, numbers.start);
 }
 
 #[test]

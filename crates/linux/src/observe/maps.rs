@@ -9,7 +9,7 @@ mod spread;
 mod walk;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::AddressRange;
 use rondpoint_core::{Bytes, Pid, Topology};
@@ -30,10 +30,20 @@ use crate::parse::sched;
 /// Reading takes about 2 ms for 256 MiB of small pages (measured on a 2-CPU virtual machine). The
 /// nodes of memory then come from the threads' `sched`, or from some pages.
 const NUMA_MAPS_LIMIT: Bytes = Bytes(1 << 30);
+
+/// Most entries of page tables to walk in one look, where it may hold the map lock for this long;
+/// `None`: the usual time.
+pub(super) fn entries_within(map_lock: Option<Duration>) -> u64 {
+    let entries = |time: Duration| time.as_nanos() / walk::ENTRY.as_nanos();
+    map_lock.map_or(policy::ENTRIES, |time| entries(time).try_into().unwrap_or(u64::MAX))
+}
+
 /// Schedule and results of the readings of a process's `numa_maps`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Maps {
     pub(super) schedule: Schedule,
+    /// Most entries of page tables that the kernel walks in one look at policies.
+    entries: u64,
     policies: Policies,
     /// Earliest time of the next reading of a part for the policies.
     policies_rest_until: Option<Instant>,
@@ -41,7 +51,24 @@ pub(super) struct Maps {
     policy_read: Option<Vec<AddressRange>>,
 }
 
+impl Default for Maps {
+    fn default() -> Self {
+        Self::within(policy::ENTRIES)
+    }
+}
+
 impl Maps {
+    /// Nothing is read yet. `entries`: as of [`entries_within`].
+    pub(super) fn within(entries: u64) -> Self {
+        Self {
+            schedule: Schedule::default(),
+            entries,
+            policies: Policies::default(),
+            policies_rest_until: None,
+            policy_read: None,
+        }
+    }
+
     /// Whether some memory has a policy that the program chose.
     pub(super) fn has_own_policy(&self) -> bool {
         self.policies.has_own()
@@ -109,9 +136,9 @@ impl Maps {
         self.policies.keep(known);
         let begin = Instant::now();
         if self.policies_rest_until.is_none_or(|until| begin >= until) {
-            let walk = Walk::of(&path.with_file_name("pagemap"), policy::ENTRIES);
+            let walk = Walk::of(&path.with_file_name("pagemap"), self.entries);
             let entries = |mapping: &Mapping| walk.entries(mapping);
-            unless_denied(self.policies.read_on(path, known, policy::ENTRIES, entries))?;
+            unless_denied(self.policies.read_on(path, known, self.entries, entries))?;
             self.policies_rest_until = Some(begin + begin.elapsed() * REST);
         }
         self.policy_read = match &mappings {
@@ -334,6 +361,9 @@ mod tests {
         let mut maps = Maps::default();
         let looks = [1, 2, 3, 4].map(|_| look(&mut maps));
         assert_eq!(looks[3], (Some(2), false), "one mapping is too large, none above is read");
+        let mut maps = Maps::within(entries_within(Some(Duration::from_millis(30))));
+        let looks = [1, 2, 3].map(|_| look(&mut maps));
+        assert_eq!(looks[2], (Some(3), true), "with 0.1 µs for an entry it is read in 28 ms");
     }
 
     #[test]

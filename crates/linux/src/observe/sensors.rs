@@ -1,6 +1,8 @@
 //! Opens the sensors of a program: the best of the machine, or the kind that the user requested.
 //! Makes a sentence for each missing sensor.
 
+use std::time::Duration;
+
 use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
@@ -47,6 +49,9 @@ pub struct Settings {
     pub threads: Vec<Metric>,
     /// The only rung to use; `None`: the best available.
     pub rung: Option<Rung>,
+    /// Longest time for which a look may hold the map lock of a process, to read its memory
+    /// policies; `None`: 26 ms. Mappings that take longer stay unread.
+    pub map_lock: Option<Duration>,
     /// Whether the sensors are for a manager: sampling can be slowed and stopped. Counts of the
     /// tree belong to its process only while there is no other.
     pub managing: bool,
@@ -136,10 +141,11 @@ pub(super) fn open(
     // This comes before the search for processes. The kernel's first event of a task takes tens of
     // milliseconds to open (`account_event`, kernel/events/core.c).
     let plan = settings.counts().then(|| thread_plan(root, &available, settings, room, &mut notes));
-    let mut tasks = match scope {
+    let tasks = match scope {
         Scope::Tree(first, _) => Tasks::new(root.clone(), first, plan),
         Scope::Many => Tasks::without_processes(root.clone(), plan),
     };
+    let mut tasks = tasks.with_map_lock(settings.map_lock);
     tasks.lets_rest = settings.managing;
     let events = chosen(&available, settings);
     // Two more events: the clock, and the owner of the ring.

@@ -16,7 +16,7 @@ mod still;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
@@ -26,7 +26,7 @@ use self::doze::Doze;
 use self::family::Family;
 use self::newborn::Newborn;
 use super::copies::Copies;
-use super::maps::Maps;
+use super::maps::{self, Maps};
 use super::pause::Paused;
 use super::shared::Shared;
 use super::threads::{ThreadCounters, ThreadPlan};
@@ -77,6 +77,8 @@ pub struct Tasks {
     children: Children,
     /// Whether a process that hardly ran is taken for still, as a manager does.
     pub(super) lets_rest: bool,
+    /// Most entries of page tables that the kernel walks in one look at a process's policies.
+    policy_entries: u64,
     /// Whether the kernel has NUMA replication.
     replicates: bool,
     /// Processes that had hardly run at the last look.
@@ -141,8 +143,16 @@ impl Tasks {
             newborn: Newborn::default(),
             children: Children::default(),
             lets_rest: false,
+            policy_entries: maps::entries_within(None),
             still: BTreeSet::new(),
         }
+    }
+
+    /// Lets a look at a process's memory policies hold its map lock for this long; `None`: for the
+    /// usual time.
+    #[must_use]
+    pub fn with_map_lock(self, longest: Option<Duration>) -> Self {
+        Self { policy_entries: maps::entries_within(longest), ..self }
     }
 
     /// The first process of the tree; `None` for trees that come and go.
@@ -295,7 +305,7 @@ impl Tasks {
                 stat,
                 resident: Bytes(0),
                 is_kernel_thread: found.is_kernel_thread,
-                maps: Maps::default(),
+                maps: Maps::within(self.policy_entries),
                 shared: Shared::default(),
                 copies: Copies::default(),
                 doze: Doze::new(clock),

@@ -45,7 +45,8 @@ impl ThreadPlan {
     #[cfg(test)]
     pub(super) fn of_clock() -> Self {
         use crate::perf::attr::{SW_TASK_CLOCK, TYPE_SOFTWARE};
-        let attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        let mut attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
+        attr.exclude_kernel_and_hypervisor();
         let event = Event { name: "clock".into(), attr, cpus: None };
         Self { groups: vec![vec![(Metric::LlcMisses, event)]] }
     }

@@ -1,5 +1,6 @@
 //! Connecting to a local socket, and the process and user at its other end.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt;
@@ -37,19 +38,33 @@ pub fn connect_within(address: &SocketAddr, patience: Duration) -> io::Result<Un
 }
 
 /// A local socket at `path` that every user may connect to. The file's mode comes from umask(2) at
-/// bind(2), because our filter of calls refuses chmod(2). Other threads must create no file
-/// meanwhile.
+/// bind(2), because our filter of calls refuses chmod(2). Where unshare(2) is refused, other
+/// threads must create no file meanwhile.
 ///
 /// # Errors
 /// As bind(2).
 pub fn listen_for_all(path: &Path) -> io::Result<UnixListener> {
     const NOBODY_EXECUTES: libc::mode_t = 0o111;
+    own_umask();
     // SAFETY: umask(2) takes a number and has no failure.
     let usual = unsafe { libc::umask(NOBODY_EXECUTES) };
     let bound = UnixListener::bind(path);
     // SAFETY: as above.
     unsafe { libc::umask(usual) };
     bound
+}
+
+/// Gives the calling thread a umask of its own, once. With a shared one, a folder that another
+/// thread makes could be one that nobody may enter. A thread that the filter of calls confines has
+/// called this before.
+fn own_umask() {
+    thread_local! {
+        static IS_OWN: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_OWN.replace(true) {
+        // SAFETY: unshare(2) takes a number. Folder, root and umask become those of this thread.
+        unsafe { libc::unshare(libc::CLONE_FS) };
+    }
 }
 
 /// `(process, user)` at the other end of a connected local socket, as of its listen(2) or
@@ -124,6 +139,8 @@ fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
 mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
     use super::*;
     use crate::syscall::process::effective_user;
@@ -159,6 +176,28 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         let file = std::fs::metadata(folder.path().join("file")).unwrap();
         assert_ne!(file.mode() & 0o777, 0o666, "the usual mask is back");
+    }
+
+    #[test]
+    fn folders_that_other_threads_make_may_be_entered_while_sockets_are_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sockets, folders) = (folder.path().join("socket"), folder.path().join("folder"));
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..500 {
+                    let _listener = listen_for_all(&sockets.with_extension(number.to_string()));
+                }
+                is_done.store(true, Ordering::Relaxed);
+            });
+            for number in (0..).take_while(|_| !is_done.load(Ordering::Relaxed)) {
+                let made = folders.with_extension(number.to_string());
+                std::fs::create_dir(&made).unwrap();
+                let mode = std::fs::metadata(&made).unwrap().mode();
+                assert_ne!(mode & 0o100, 0, "its owner may not enter it: {mode:o}");
+                std::fs::remove_dir(&made).unwrap();
+            }
+        });
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub(crate) struct Budgets {
     freeze: Option<bool>,
     back_off_s: Option<f64>,
     max_failures: Option<u32>,
+    /// Longest time for which a look may hold the map lock of a process; 26 without it.
+    map_lock_ms: Option<u64>,
 }
 
 /// The control socket.
@@ -229,6 +231,9 @@ impl Config {
         if self.budget.back_off_s.is_some_and(|seconds| !(0.0..=86_400.0).contains(&seconds)) {
             bail!("[budget] back_off_s: expected seconds, a day at most");
         }
+        if self.budget.map_lock_ms.is_some_and(|ms| !(1..=MOST_MAP_LOCK_MS).contains(&ms)) {
+            bail!("[budget] map_lock_ms: expected 1 to {MOST_MAP_LOCK_MS}");
+        }
         if !(0.0..=4096.0).contains(&self.manage.min_cpus) {
             bail!("[manage] min_cpus = {}: expected a number of CPUs", self.manage.min_cpus);
         }
@@ -293,6 +298,11 @@ impl Config {
         }
     }
 
+    /// Longest time for which a look may hold the map lock of a process; `None`: the usual time.
+    pub(crate) fn map_lock(&self) -> Option<Duration> {
+        self.budget.map_lock_ms.map(Duration::from_millis)
+    }
+
     /// Which processes are managed.
     ///
     /// # Errors
@@ -319,6 +329,8 @@ impl Config {
     }
 }
 
+/// Longest time for which a process may wait for its map lock (our choice).
+const MOST_MAP_LOCK_MS: u64 = 60_000;
 /// Each tree has a socket, a file and some open files of `/proc`.
 const MOST_TREES: usize = 1024;
 
@@ -352,6 +364,7 @@ mod tests {
             ("[policy]\npolicies = []", "expected at least one"),
             ("[policy]\npolicies = [\"swap\"]", "no such policy"),
             ("[budget]\nmover_share = 2.0", "expected a share from 0 to 1"),
+            ("[budget]\nmap_lock_ms = 0", "expected 1 to 60000"),
             ("[manage]\nmin_cpus = -1.0", "expected a number of CPUs"),
             ("[manage]\nmost = 0", "expected 1 to"),
             ("[control]\nsocket = \"\"", "expected an absolute path"),

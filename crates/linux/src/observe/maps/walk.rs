@@ -6,12 +6,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::parse::maps::Mapping;
 use crate::root::open;
 use crate::syscall::memory::page_bytes;
 use crate::syscall::pagemap::{HUGE, Region, scan};
 
+/// Time of the kernel for an entry.
+pub(super) const ENTRY: Duration = Duration::from_nanos(100);
 /// Pages of a small mapping, all of which count without a scan (our choice).
 const FEW: u64 = 1 << 10;
 /// Pages that one call visits. The kernel holds the map lock for up to 0.5 ms (6.8 ns a page, as in

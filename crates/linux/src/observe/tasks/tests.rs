@@ -371,6 +371,10 @@ fn after_a_pause_every_process_that_is_counted_is_looked_at() {
     let mut tasks = Tasks::without_processes(fixture.root(), Some(ThreadPlan::of_clock()));
     tasks.follow([(Pid(own), Nanos(0)), (Pid(1), Nanos(0))].into(), BTreeSet::new());
     tasks.observe(&machine, Births::default()).unwrap();
+    if tasks.processes[&Pid(own)].threads.values().all(|thread| thread.counters.is_none()) {
+        println!("not tried: this user may not count its own threads");
+        return;
+    }
     let process = tasks.processes.get_mut(&Pid(1)).unwrap();
     process.threads.values_mut().for_each(|thread| thread.counters = None);
     for (cpu, change) in [(1, Tasks::pause as fn(&mut Tasks) -> io::Result<()>), (2, Tasks::resume)]

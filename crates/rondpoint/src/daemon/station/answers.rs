@@ -260,6 +260,7 @@ impl Station {
             (begun.control.socket != new.control.socket, "[control] socket"),
             (begun.metrics != new.metrics, "[metrics] listen"),
             (begun.log != new.log, "[log] level"),
+            (begun.map_lock() != new.map_lock(), "[budget] map_lock_ms"),
             (begun.policy.sensor != new.policy.sensor, "[policy] sensor"),
             (begun.policy.machine != new.policy.machine, "[policy] machine"),
             (begun.policy.calibration != new.policy.calibration, "[policy] calibration"),
