@@ -1,7 +1,7 @@
 //! The seeded swarm: draws machine, programs, sensors, faults and policy from one seed, and checks
 //! rules in every step.
 //!
-//! During faults, no rule may be broken (safety). After the faults, plans must become empty
+//! During faults, no rule may be broken (safety). After the faults, each process must be left alone
 //! (liveness). Without faults, no program may be slower than under first touch by more than noise
 //! (no harm). A seed repeats its case exactly.
 
@@ -10,13 +10,14 @@ mod ranges;
 mod report;
 mod shrink;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Host as _, Witness};
-use rondpoint_core::plan::{Action, Outcome};
-use rondpoint_core::{Nanos, Policy};
+use rondpoint_core::plan::{Action, Kind, Outcome, Plan};
+use rondpoint_core::{Nanos, Pid, Policy};
 use rondpoint_trace::{Decision, PolicyChoice, TraceError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -34,7 +35,7 @@ pub(crate) use ranges::Ranges;
 pub(crate) use report::Report;
 pub(crate) use shrink::shrink;
 
-/// After faults stop, a steady world must be left alone for this long at a stretch.
+/// After faults stop, each process of a steady world must be left alone for this long at a stretch.
 const QUIET: Nanos = Nanos::from_secs(10);
 /// A speed below this, against first touch, is harm: the goal for the worst of 10,000 seeds.
 pub(crate) const HARM: f64 = 0.95;
@@ -222,7 +223,7 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
         witness.step(&step, &results);
         outcomes = results;
         steps += 1;
-        rest.learn(at, step.plan.acts());
+        rest.learn(at, &step.plan);
         let view = View { seen: &seen, step: &step, outcomes: &outcomes, plant: &host.world.plant };
         broken = checkers.iter_mut().find_map(|checker| checker.check(&view).err());
     }
@@ -253,36 +254,50 @@ fn restore(plant: &mut Plant, controller: &Controller) -> std::result::Result<()
     Ok(())
 }
 
-/// How long the plan was empty after faults stopped.
+/// How long each process was left alone after faults stopped.
 struct Rests {
     steady: bool,
-    since: Nanos,
-    longest: Nanos,
+    /// When faults had stopped and all programs had begun.
+    begin: Nanos,
+    /// By process, the last change, and the longest time without one.
+    of: BTreeMap<Pid, (Nanos, Nanos)>,
 }
 
 impl Rests {
     fn new(case: &Case) -> Self {
         let faults = if case.faults.is_some() { case.faults_until_s } else { 0.0 };
         let starts = case.programs.iter().map(|program| program.start_s).fold(0.0, f64::max);
-        let since = Nanos((faults.max(starts) * 1e9) as u64);
-        Self { steady: case.is_steady(), since, longest: Nanos(0) }
+        let begin = Nanos((faults.max(starts) * 1e9) as u64);
+        Self { steady: case.is_steady(), begin, of: BTreeMap::new() }
     }
 
-    fn learn(&mut self, at: Nanos, acts: bool) {
-        self.longest = self.longest.max(at.since(self.since));
-        if acts {
-            self.since = self.since.max(at);
+    fn learn(&mut self, at: Nanos, plan: &Plan) {
+        let steps = plan.steps.iter().map(|step| &step.action);
+        let changes = steps.filter(|action| action.kind() != Kind::Sampling);
+        for pid in changes.filter_map(Action::pid) {
+            self.rest(pid, at);
         }
     }
 
+    /// Ends the rest of a process. Returns the longest one.
+    fn rest(&mut self, pid: Pid, at: Nanos) -> Nanos {
+        let (last, longest) = self.of.entry(pid).or_insert((self.begin, Nanos(0)));
+        *longest = (*longest).max(at.since(*last));
+        *last = at.max(*last);
+        *longest
+    }
+
     fn check(mut self, end: Nanos) -> std::result::Result<(), Broken> {
-        self.longest = self.longest.max(end.since(self.since));
-        if self.steady && self.longest < QUIET {
-            let what = format!(
-                "never left alone for {QUIET} after faults stopped, only for {}",
-                self.longest
-            );
-            return Err(Broken::new("convergence", what));
+        let pids: Vec<Pid> = self.of.keys().copied().filter(|_| self.steady).collect();
+        for pid in pids {
+            let longest = self.rest(pid, end);
+            if longest < QUIET {
+                let what = format!(
+                    "process {pid}: never left alone for {QUIET} after faults stopped, only for \
+                     {longest}"
+                );
+                return Err(Broken::new("convergence", what));
+            }
         }
         Ok(())
     }

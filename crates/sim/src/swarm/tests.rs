@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::workload::Waits;
+use rondpoint_core::{CpuSet, Proposal, Reason, Tid};
 
 /// Short cases: an unoptimised core decides in these tests.
 fn short(seed: u64) -> Case {
@@ -20,6 +21,33 @@ fn a_slice_of_the_swarm_breaks_no_rule() {
         let broken = run(&case).broken.filter(|broken| !late.contains(&broken.rule.as_str()));
         assert_eq!(broken, None, "seed {seed}: {case:#?}");
     }
+}
+
+/// Whether each process is left alone at some time of 60 s, by the seconds between its changes.
+fn rests(every: &[u64]) -> bool {
+    let mut case = short(0);
+    (case.faults, case.seconds) = (None, 60.0);
+    let mut rests = Rests { steady: true, ..Rests::new(&case) };
+    for second in 1..60 {
+        for (pid, _) in (1..).zip(every).filter(|(_, every)| second % **every == 0) {
+            let action = Action::SetAffinity {
+                pid: Pid(pid),
+                tid: Tid(pid),
+                cpus: CpuSet::first(1),
+                via: None,
+            };
+            let step =
+                Proposal { policy: "test", action, reason: Reason::Other("a test".to_string()) };
+            rests.learn(Nanos::from_secs(second), &Plan { steps: vec![step], ..Plan::default() });
+        }
+    }
+    rests.check(end(&case)).is_ok()
+}
+
+#[test]
+fn each_process_must_be_left_alone_for_ten_seconds_though_not_all_at_once() {
+    assert!(rests(&[]) && rests(&[11, 12, 13]));
+    assert!(!rests(&[3]) && !rests(&[12, 8]));
 }
 
 #[test]
