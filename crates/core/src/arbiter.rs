@@ -272,7 +272,7 @@ impl Arbiter {
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, &candidate.kinds, now));
         let horizon_s = lasts.min().unwrap_or(HORIZON.0).seconds();
-        let waits = |pid: &Pid| self.waiting.beside(*pid, candidate.policy, now);
+        let waits = |pid: &Pid| self.waiting.beside(*pid, candidate.policy);
         let waiting: f64 = candidate.claims.iter().map(waits).sum();
         let changes = quote.changes.iter().map(|change| change.speed.likely.abs());
         let change = changes.fold(0.0, f64::max);

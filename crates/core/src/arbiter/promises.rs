@@ -4,9 +4,9 @@
 //! find nothing where less than 1 % was promised, which none can tell. Then its process waits
 //! before the next promise that is no larger. All policies and mechanisms share the wait, and it
 //! doubles each time. Larger promises do not wait. A trial that leaves the promised gain possible
-//! is added to a row: gains of rounds add up. If the row excludes the sum of its promises, the
-//! process waits, too. A gain clears wait and row. Another phase of the program ends them, but the
-//! next wait is longer still. What came of a promise of a tenth or more changes the belief instead.
+//! changes nothing: gains of rounds add up. A gain clears the wait. Another phase of the program
+//! ends it, but the next one is longer still. What came of a promise of a tenth or more changes the
+//! belief instead.
 
 use super::TRIAL;
 use crate::belief::PRIOR;
@@ -19,7 +19,6 @@ use alloc::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct VainPromises {
     of: BTreeMap<Pid, Vain>,
-    rows: BTreeMap<Pid, Row>,
 }
 
 /// The wait of a process.
@@ -28,33 +27,6 @@ struct Vain {
     wait: Wait,
     /// The largest promise of a row in one phase that came to nothing.
     promise: f64,
-}
-
-/// Trials in a row in one phase, none of which found a gain.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Row {
-    phase: Measure,
-    /// Sum of the predicted gains, and the largest one.
-    promised: f64,
-    largest: f64,
-    /// Sum of the measured changes. The windows after a trial are those before the next, so their
-    /// errors cancel out. The noise of the sum is that of the worst trial.
-    won: Change,
-}
-
-impl Row {
-    fn begin(phase: Measure) -> Self {
-        Self { phase, promised: 0.0, largest: 0.0, won: Change { change: 0.0, noise: 0.0 } }
-    }
-
-    /// Adds a trial. Returns the largest promise if the row excludes the sum of all.
-    fn add(&mut self, predicted: f64, won: Change) -> Option<f64> {
-        self.promised += predicted;
-        self.largest = self.largest.max(predicted);
-        self.won.change += won.change;
-        self.won.noise = self.won.noise.max(won.noise);
-        (self.promised > self.won.change + self.won.noise).then_some(self.largest)
-    }
 }
 
 /// The predicted gain of a trial, if it came to nothing. Then the trial found none and excludes it,
@@ -74,30 +46,13 @@ impl VainPromises {
     pub(super) fn learn(&mut self, judged: &Judged, phase: Measure, now: Nanos) {
         if judged.gained() {
             self.of.remove(&judged.pid);
-            self.rows.remove(&judged.pid);
-            return;
-        }
-        let row = self.row(judged, phase);
-        if let Some(promise) = vain_promise(judged).or(row) {
+        } else if let Some(promise) = vain_promise(judged) {
             let before = self.of.get(&judged.pid);
             let wait = Wait::after(before.map(|vain| &vain.wait), TRIAL, phase, now);
             let same_phase = before.filter(|vain| !vain.wait.is_of_another_phase());
             let promise = same_phase.map_or(LEAST_NOISE, |vain| vain.promise).max(promise);
             self.of.insert(judged.pid, Vain { wait, promise });
         }
-    }
-
-    /// Adds a trial to the row of its process. Returns the largest promise of a row that came to
-    /// nothing.
-    fn row(&mut self, judged: &Judged, phase: Measure) -> Option<f64> {
-        let is_small = |predicted: &f64| (0.0..PRIOR).contains(predicted);
-        let predicted = judged.predicted.filter(is_small).filter(|_| judged.is_in_vain())?;
-        let won = judged.won()?;
-        let row = self.rows.entry(judged.pid).or_insert(Row::begin(phase));
-        if !phase.is_phase_of(&row.phase) {
-            *row = Row::begin(phase);
-        }
-        row.add(predicted, won)
     }
 
     /// Ends the wait of a process if its windows belong to another phase.
@@ -113,7 +68,6 @@ impl VainPromises {
     /// Forgets processes that are gone.
     pub(super) fn forget_gone(&mut self, model: &Model) {
         self.of.retain(|pid, _| model.app(*pid).is_some());
-        self.rows.retain(|pid, _| model.app(*pid).is_some());
     }
 }
 
@@ -194,23 +148,6 @@ mod tests {
         assert!(!waits_for(0.05, 0.05, 0.03, 0.04), "up to 7 % may have come of 5 %");
         assert!(!waits_for(0.03, 0.03, 0.0, 0.15), "noise may hide it");
         assert!(!waits_for(0.05, 0.05, 0.04, 0.03), "it won");
-    }
-
-    /// Trials until a promise of 2 % waits, if each promises and wins so much, with 10 % of noise.
-    fn trials_until_it_waits(predicted: f64, change: f64) -> Option<usize> {
-        let (mut promises, now) = (VainPromises::default(), Nanos::from_secs(100));
-        (1..=50).find(|_| {
-            let judged = judged(Some(predicted), change, 0.1);
-            promises.learn(&judged, Measure::default(), now);
-            promises.left(Pid(1), predicted, now).is_some()
-        })
-    }
-
-    #[test]
-    fn promises_that_no_trial_excludes_are_vain_if_their_sum_is() {
-        assert_eq!(trials_until_it_waits(0.02, 0.0), Some(6), "12 % of which 10 may be there");
-        assert_eq!(trials_until_it_waits(0.02, 0.01), Some(11), "half of each came");
-        assert_eq!(trials_until_it_waits(0.02, 0.02), None, "all of each came");
     }
 
     #[test]

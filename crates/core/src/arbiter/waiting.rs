@@ -44,14 +44,12 @@ impl Waiting {
     }
 
     /// The largest gain for a process that waits at other policies than this one.
-    pub(super) fn beside(&self, pid: Pid, policy: &'static str, now: Nanos) -> f64 {
-        let of_process = self.of.iter().filter(|((of, _), _)| *of == pid);
-        let others = of_process.filter(|((_, other), _)| *other != policy);
-        let counts = others.filter(|(_, promise)| now.since(promise.at) < COUNTS_FOR);
-        counts.map(|(_, promise)| promise.gain).fold(0.0, f64::max)
+    pub(super) fn beside(&self, pid: Pid, policy: &'static str) -> f64 {
+        let others = self.of.iter().filter(|((of, other), _)| *of == pid && *other != policy);
+        others.map(|(_, promise)| promise.gain).fold(0.0, f64::max)
     }
 
-    /// Forgets processes that are gone, and gains that count no more.
+    /// Forgets processes that are gone, and gains that count no more. To call in each look.
     pub(super) fn forget_old(&mut self, model: &Model) {
         self.of.retain(|(pid, _), promise| {
             model.app(*pid).is_some() && model.at.since(promise.at) < COUNTS_FOR
