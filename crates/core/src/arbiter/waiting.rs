@@ -45,7 +45,8 @@ impl Waiting {
 
     /// The largest gain for a process that waits at other policies than this one.
     pub(super) fn beside(&self, pid: Pid, policy: &'static str) -> f64 {
-        let others = self.of.iter().filter(|((of, other), _)| *of == pid && *other != policy);
+        let of_process = self.of.range((pid, "")..).take_while(|((of, _), _)| *of == pid);
+        let others = of_process.filter(|((_, other), _)| *other != policy);
         others.map(|(_, promise)| promise.gain).fold(0.0, f64::max)
     }
 
