@@ -28,7 +28,8 @@ mod twelve;
 mod without_pmu;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rondpoint_machine::Machine;
@@ -40,6 +41,7 @@ use crate::configuration::{self, Configuration};
 use crate::lab::{Lab, Start};
 use crate::physics::{Finding, document};
 use crate::program;
+use crate::progress::{Progress, Unit};
 use crate::side_by_side::side_by_side;
 use crate::whole::whole;
 
@@ -97,6 +99,33 @@ const CHECKS: [Check; 27] = [
 /// name. `arm-daemon` does not hold in every run.
 const BY_HAND: [&str; 5] = ["daemon-twelve", "more-lies", "missing-units", "arm-daemon", "copies"];
 
+/// Tells on standard error of each check that ends, for the table comes at the end of all.
+struct Told {
+    progress: Progress,
+    ended: usize,
+    total: usize,
+}
+
+impl Told {
+    fn new(total: usize) -> Self {
+        let progress = Progress::new("checking", Unit::Pieces("checks"), total as u64);
+        Self { progress: progress.without_bar(), ended: 0, total }
+    }
+
+    /// `[3/22] crowd: holds, 81 s`, and what does not hold.
+    fn tell(&mut self, name: &str, findings: &[Finding], started: Instant) {
+        self.ended += 1;
+        let failed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds).collect();
+        let verdict = if failed.is_empty() { "holds" } else { "FAILS" };
+        let took = started.elapsed().as_secs_f64();
+        let (ended, total) = (self.ended, self.total);
+        self.progress.tell(&format!("[{ended}/{total}] {name}: {verdict}, {took:.0} s"));
+        for Finding { check, target, measured, .. } in failed {
+            self.progress.tell(&format!("  {check}: expected {target}, found {measured}"));
+        }
+    }
+}
+
 /// What `live` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -122,8 +151,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         is_named || arguments.checks.is_empty() && !BY_HAND.contains(&check.name)
     };
     let checks: Vec<&Check> = CHECKS.iter().filter(asked).collect();
-    let findings =
-        side_by_side(checks.len(), arguments.jobs, |index| Ok(checks[index].found(&lab)))?;
+    let told = Mutex::new(Told::new(checks.len()));
+    let findings = side_by_side(checks.len(), arguments.jobs, |index| {
+        let (started, check) = (Instant::now(), checks[index]);
+        let findings = check.found(&lab);
+        told.lock().expect("no thread panics with it").tell(check.name, &findings, started);
+        Ok(findings)
+    })?;
     let findings = findings.concat();
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&findings)?);
