@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::lab;
 use crate::setup::system::free_bytes;
 use crate::test::Tally;
 use crate::tidy::root;
@@ -45,12 +46,13 @@ const GIT_SETTINGS: &str = "[safe]\n\tdirectory = *\n";
 
 /// The stage of `./x test`.
 pub(crate) fn test() -> Result<Tally> {
-    try_in_clone(&root())
+    try_in_clone(&root(), lab::take_parts)
 }
 
 /// Clones the repository's `HEAD` and runs the quick form of the README's first command in it.
-/// Checks the output, and that the command leaves nothing except its cache.
-fn try_in_clone(repository: &Path) -> Result<Tally> {
+/// Checks the output, and that the command leaves nothing except its cache. `take_parts` gets the
+/// folder of the lab's parts, if they come from the same sources as the repository's.
+fn try_in_clone(repository: &Path, take_parts: impl FnOnce(&Path) -> Result<()>) -> Result<Tally> {
     let readme = read(&repository.join("README.md"))?;
     let first = commands(&readme).into_iter().next().context("README.md: no command in it")?;
     let folder = tempfile::Builder::new().prefix("rondpoint-clone-").tempdir()?;
@@ -88,6 +90,9 @@ fn try_in_clone(repository: &Path) -> Result<Tally> {
     let left = files_in(&home, 2)?;
     let expected = [".cache/rondpoint"].map(PathBuf::from);
     tally.add(check(&format!("it leaves {expected:?} at home: {left:?}"), left == expected));
+    if tally.is_whole() && git.status(repository)?.is_empty() {
+        take_parts(&clone.join("target/lab"))?;
+    }
     Ok(tally)
 }
 
@@ -245,6 +250,12 @@ mod tests {
 
     /// A repository with this script as its `x`, tried as a stranger would.
     fn tried(script: &str) -> Tally {
+        tried_in(script, "#!/bin/sh\nexit 1\n").0
+    }
+
+    /// The same with `changed` as its `x` that is not committed. Also whether the clone's parts are
+    /// taken over.
+    fn tried_in(script: &str, changed: &str) -> (Tally, bool) {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str| folder.path().join(name);
         fs::write(file("README.md"), "```sh\n./x demo   # shows\n```\n").expect("writes");
@@ -257,8 +268,14 @@ mod tests {
             assert!(git.args(words.split(' ')).status().expect("git runs").success(), "{words}");
         }
         // Changes that are not committed are no part of the clone.
-        fs::write(file("x"), "#!/bin/sh\nexit 1\n").expect("writes");
-        try_in_clone(folder.path()).expect("tries")
+        fs::write(file("x"), changed).expect("writes");
+        let mut taken = false;
+        let take = |_: &Path| {
+            taken = true;
+            Ok(())
+        };
+        let tally = try_in_clone(folder.path(), take).expect("tries");
+        (tally, taken)
     }
 
     fn tally(passed: u64, failed: u64) -> Tally {
@@ -278,6 +295,15 @@ mod tests {
     #[test]
     fn a_command_that_needs_no_knowledge_passes() {
         assert_eq!(tried(HONEST), tally(8, 0));
+    }
+
+    #[test]
+    fn parts_are_taken_over_if_they_work_and_have_the_same_sources() {
+        let unchanged = |script: &str| format!("#!/bin/sh\n{script}\n");
+        assert!(tried_in(HONEST, &unchanged(HONEST)).1);
+        assert!(!tried_in(HONEST, "#!/bin/sh\nexit 1\n").1, "other sources");
+        let fails = HONEST.replace("interleave", "autonuma");
+        assert!(!tried_in(&fails, &unchanged(&fails)).1);
     }
 
     #[test]

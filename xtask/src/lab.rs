@@ -14,6 +14,7 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -246,28 +247,10 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     let target = target_folder();
     let cache = cache_folder(|name| env::var(name).ok())?;
     let installed = times.stage("setup of the lab's parts", || setup::provide(&cache))?;
-    let parts = target.join("lab");
-    fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
-
-    times.stage("build of the lab", || {
-        let packages = ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose"];
-        cargo_build("building the lab", &target, &packages, None)
-    })?;
-    let here = target.join("release");
-    for name in [built::RUNNER, built::PLUGIN, built::INTERPOSE] {
-        provide(&here.join(name), &parts.join(name))?;
+    let parts = parts_folder()?;
+    if !TAKEN.load(Ordering::Relaxed) {
+        build_programs(&target, &parts, times)?;
     }
-
-    let guest = target.join("guest");
-    times.stage("build of the guest's programs", || {
-        let packages = ["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"];
-        cargo_build("building the guest's programs", &guest, &packages, Some(GUEST_TARGET))
-    })?;
-    let there = guest.join(GUEST_TARGET).join("release");
-    for name in [built::INIT, built::WORKLOADS, built::PRODUCT] {
-        provide(&there.join(name), &parts.join(name))?;
-    }
-
     let driver = times.stage("build of the guest's driver", || {
         build_driver(&installed, &installed.kernel.headers, &target.join("driver"))
     })?;
@@ -282,6 +265,54 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
         provide(&driver, &there.join(built::DRIVER))?;
     }
     Ok(parts)
+}
+
+/// Parts that cargo builds for this machine, and for the guest.
+const HOST_PARTS: [&str; 3] = [built::RUNNER, built::PLUGIN, built::INTERPOSE];
+const GUEST_PARTS: [&str; 3] = [built::INIT, built::WORKLOADS, built::PRODUCT];
+
+/// Whether [`take_parts`] has the parts that cargo would build.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Takes over the parts in `folder`, which were built from the same sources as ours. This process
+/// then has cargo build none.
+pub(crate) fn take_parts(folder: &Path) -> Result<()> {
+    let parts = parts_folder()?;
+    for name in HOST_PARTS.iter().chain(&GUEST_PARTS) {
+        provide(&folder.join(name), &parts.join(name))?;
+    }
+    TAKEN.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The folder of the parts, which is made if it is not there.
+fn parts_folder() -> Result<PathBuf> {
+    let parts = target_folder().join("lab");
+    fs::create_dir_all(&parts).with_context(|| format!("{}: cannot create", parts.display()))?;
+    Ok(parts)
+}
+
+/// Has cargo build the parts.
+fn build_programs(target: &Path, parts: &Path, times: &Times) -> Result<()> {
+    times.stage("build of the lab", || {
+        let packages = ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose"];
+        cargo_build("building the lab", target, &packages, None)
+    })?;
+    let here = target.join("release");
+    for name in HOST_PARTS {
+        provide(&here.join(name), &parts.join(name))?;
+    }
+
+    let guest = target.join("guest");
+    times.stage("build of the guest's programs", || {
+        let packages = ["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"];
+        cargo_build("building the guest's programs", &guest, &packages, Some(GUEST_TARGET))
+    })?;
+    let there = guest.join(GUEST_TARGET).join("release");
+    for name in GUEST_PARTS {
+        provide(&there.join(name), &parts.join(name))?;
+    }
+    Ok(())
 }
 
 /// Makes a release build, statically linked if a target is named.

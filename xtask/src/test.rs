@@ -55,6 +55,10 @@ impl Tally {
         Self { passed: u64::from(passed), failed: u64::from(!passed), not_tried: Vec::new() }
     }
 
+    pub(crate) fn is_whole(&self) -> bool {
+        self.failed == 0
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;

@@ -16,8 +16,12 @@ impl Sleeper {
         Self(Command::new("sleep").arg("1000").spawn().unwrap())
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.0.id())
+    }
+
     pub(crate) fn identity(&self) -> Identity {
-        Identity::of(&Root::live(), Pid(self.0.id())).unwrap()
+        Identity::of(&Root::live(), self.pid()).unwrap()
     }
 
     pub(crate) fn is_stopped(&self) -> bool {

@@ -5,6 +5,7 @@ use std::fs;
 use rondpoint_core::topology::synthetic;
 
 use super::*;
+use crate::sleeper::Sleeper;
 use crate::syscall::time::since_boot_ns;
 
 struct Fixture {
@@ -365,24 +366,26 @@ fn a_tree_by_itself_is_observed_whole_however_idle() {
 fn after_a_pause_every_process_that_is_counted_is_looked_at() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
-    let own = std::process::id();
+    let sleeper = Sleeper::start();
+    let (own, other) = (std::process::id(), sleeper.pid());
     fixture.process(own, &[(own, 0)], "");
-    fixture.process(1, &[(1, 0)], "");
+    fixture.process(other.0, &[(other.0, 0)], "");
     let mut tasks = Tasks::without_processes(fixture.root(), Some(ThreadPlan::of_clock()));
-    tasks.follow([(Pid(own), Nanos(0)), (Pid(1), Nanos(0))].into(), BTreeSet::new());
+    tasks.follow([(Pid(own), Nanos(0)), (other, Nanos(0))].into(), BTreeSet::new());
     tasks.observe(&machine, Births::default()).unwrap();
     if tasks.processes[&Pid(own)].threads.values().all(|thread| thread.counters.is_none()) {
         println!("not tried: this user may not count its own threads");
         return;
     }
-    let process = tasks.processes.get_mut(&Pid(1)).unwrap();
+    let process = tasks.processes.get_mut(&other).unwrap();
     process.threads.values_mut().for_each(|thread| thread.counters = None);
     for (cpu, change) in [(1, Tasks::pause as fn(&mut Tasks) -> io::Result<()>), (2, Tasks::resume)]
     {
         fixture.process(own, &[(own, cpu)], "");
         change(&mut tasks).unwrap();
         let found = tasks.observe(&machine, Births::default()).unwrap();
-        assert_eq!(found[1].threads[0].cpu, cpu as usize);
-        assert!(tasks.still_ones().contains(&Pid(1)) == (cpu == 1), "not counted in the pause");
+        let found = found.iter().find(|process| process.pid == Pid(own)).unwrap();
+        assert_eq!(found.threads[0].cpu, cpu as usize);
+        assert!(tasks.still_ones().contains(&other) == (cpu == 1), "not counted in the pause");
     }
 }
