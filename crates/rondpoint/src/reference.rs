@@ -20,7 +20,9 @@ Generated from the command line by
 | name | meaning |
 |---|---|
 | `/etc/rondpoint/machine.toml` | links and bandwidths of this machine, read where `--machine` names no other file |
-| `/etc/rondpoint/calibration.toml` | what `rondpoint calibrate` measured; read by `run`, `attach`, `record` and `observe` |
+| `/etc/rondpoint/calibration.toml` | what `rondpoint calibrate` measured; read by all commands that decide or forecast |
+| `/etc/rondpoint/rondpoint.toml` | configuration of the daemon |
+| `/run/rondpoint/control` | the daemon's socket |
 | `/run/rondpoint` | ledgers of root's managers: how each change is undone |
 | `$XDG_RUNTIME_DIR/rondpoint` | ledgers of other users' managers |
 | `SUDO_UID`, `SUDO_GID` | set by sudo; a program that `run` starts runs as this user |

@@ -45,7 +45,7 @@ const QEMU_BYTES: u64 = 700 << 20;
 /// What `demo` takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// One program under three placements: one minute instead of three
+    /// One program under three placements: one minute instead of four
     #[arg(long)]
     quick: bool,
     /// Add how long each run took to FILE, one JSON object a line
