@@ -295,7 +295,7 @@ fn price(criterion: &mut Criterion) {
         let proposals = carrefour.propose(&model, &topology, &mut Random::new(1));
         let moves = proposals.iter().any(|one| matches!(one.action, Action::MovePages { .. }));
         assert!(moves, "there is something to price");
-        let mut arbiter = Arbiter::new(&topology);
+        let mut arbiter = Arbiter::default();
         arbiter.observe(&model, &topology);
         let name = format!("{} nodes, {} threads, {pages} pages", size.nodes, size.threads);
         group.bench_function(BenchmarkId::new("facts", &name), |bencher| {

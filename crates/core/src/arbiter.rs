@@ -16,7 +16,7 @@ use self::stays::Stays;
 use self::waiting::Waiting;
 use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
-use crate::cost::{Bill, MoveCosts, Placement, Quote, Seen, WORTH_MOVING};
+use crate::cost::{Bill, MoveCosts, PAGE_NS, Placement, Quote, Seen, WORTH_MOVING};
 use crate::limits::{MIN_TRIAL_WINDOWS, TRIAL_WINDOW};
 use crate::model::{App, Model};
 use crate::plan::{
@@ -51,10 +51,11 @@ pub struct Chosen {
 }
 
 /// State that the arbiter keeps from step to step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Arbiter {
     belief: Belief,
-    moving: MoveCosts,
+    /// Measured time to move a page, ns.
+    page_ns: Option<f64>,
     /// By process: when its present phase began, and what it did then.
     phases: BTreeMap<Pid, (Nanos, Measure)>,
     promises: VainPromises,
@@ -89,19 +90,6 @@ impl Offer {
 }
 
 impl Arbiter {
-    /// An arbiter without experience.
-    #[must_use]
-    pub fn new(topology: &Topology) -> Self {
-        Self {
-            belief: Belief::default(),
-            moving: MoveCosts::of(topology),
-            phases: BTreeMap::new(),
-            promises: VainPromises::default(),
-            stays: Stays::default(),
-            waiting: Waiting::default(),
-        }
-    }
-
     /// Updates the phase of each process from an interval.
     pub fn observe(&mut self, model: &Model, topology: &Topology) {
         self.stays.observe(model, topology, HORIZON.1);
@@ -142,7 +130,8 @@ impl Arbiter {
             if matches!(step.action, Action::MovePages { .. }) && counts.moved > 0 {
                 let pages = counts.moved as f64;
                 let each = outcome.spent.0 as f64 / pages;
-                self.moving.page_ns += pages / (pages + KNOWN_PAGES) * (each - self.moving.page_ns);
+                let page_ns = self.page_ns.get_or_insert(PAGE_NS);
+                *page_ns += pages / (pages + KNOWN_PAGES) * (each - *page_ns);
             }
         }
     }
@@ -180,20 +169,19 @@ impl Arbiter {
             chosen.refused.extend(refused);
         }
         let mut placement = Placement::unchanged();
-        let offer = |candidate: Candidate| {
+        let mut offers = Vec::with_capacity(permitted.len());
+        for candidate in permitted {
             let bill = self.bill(seen, &candidate);
             let price = self.price(seen, &placement, &candidate, &bill, asked);
-            Offer { candidate, bill, price, round: 0 }
-        };
-        let (mut offers, vain) = self.without_vain(permitted.into_iter().map(offer), seen.model.at);
-        chosen.refused.extend(vain);
+            match price.and_then(|price| self.vain_wait(&candidate, price, seen.model.at)) {
+                Some(left) => chosen.refused.extend(refused(candidate, Refusal::InVain { left })),
+                None => offers.push(Offer { candidate, bill, price, round: 0 }),
+            }
+        }
         // In one step, one policy changes a process, by all its mechanisms with a positive value.
         let mut claimed: BTreeMap<Pid, &'static str> = BTreeMap::new();
         let mut round = 0;
         while let Some(best) = best_of(&offers) {
-            if offers[best].value() <= 0.0 {
-                break;
-            }
             let offered = &offers[best].candidate;
             let by_other = |pid| claimed.get(pid).is_some_and(|policy| *policy != offered.policy);
             if offered.claims.iter().any(by_other) {
@@ -225,23 +213,6 @@ impl Arbiter {
         chosen
     }
 
-    /// Separates offers that wait because a promise of their size came to nothing.
-    fn without_vain(
-        &self,
-        offers: impl Iterator<Item = Offer>,
-        now: Nanos,
-    ) -> (Vec<Offer>, Vec<Refused>) {
-        let (mut open, mut waiting) = (Vec::new(), Vec::new());
-        for offer in offers {
-            let wait = offer.price.and_then(|price| self.vain_wait(&offer.candidate, price, now));
-            match wait {
-                Some(left) => waiting.extend(refused(offer.candidate, Refusal::InVain { left })),
-                None => open.push(offer),
-            }
-        }
-        (open, waiting)
-    }
-
     /// Longest wait of a candidate's processes for a promise of this size.
     fn vain_wait(&self, candidate: &Candidate, price: Price, now: Nanos) -> Option<Nanos> {
         let left = |pid: &Pid| self.promises.left(*pid, price.change, now);
@@ -262,12 +233,12 @@ impl Arbiter {
             return None;
         }
         let now = seen.model.at;
-        let factor = |pid: Pid| {
-            let kinds = candidate.kinds.iter();
-            let of = |kind: &Kind| self.belief.factor(pid, candidate.policy, *kind, now);
-            kinds.map(of).fold(f64::INFINITY, f64::min)
-        };
-        let belief = candidate.claims.iter().map(|pid| factor(*pid)).fold(f64::INFINITY, f64::min);
+        let changed = candidate
+            .claims
+            .iter()
+            .flat_map(|pid| candidate.kinds.iter().map(|kind| (*pid, *kind)));
+        let factors =
+            changed.map(|(pid, kind)| self.belief.factor(pid, candidate.policy, kind, now));
         let asked = candidate.claims.iter().filter(|pid| asked(**pid));
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, &candidate.kinds, now));
@@ -283,7 +254,7 @@ impl Arbiter {
             won: quote.won.likely,
             least: quote.won.least,
             needed: Needed::of(asked, waiting * TRIAL.seconds() / horizon_s),
-            belief: if belief.is_finite() { belief } else { 1.0 },
+            belief: factors.reduce(f64::min).unwrap_or(1.0),
             horizon_s,
             cost_s: quote.cost_s,
         };
@@ -292,7 +263,10 @@ impl Arbiter {
 
     fn bill(&self, seen: Seen<'_>, candidate: &Candidate) -> Bill {
         let follows = memory_that_follows(seen, candidate);
-        Bill::of(seen, &priced(candidate, &follows), &self.moving)
+        let steps: Vec<&Proposal> = candidate.steps.iter().chain(&follows).collect();
+        let before = MoveCosts::of(seen.topology);
+        let moving = MoveCosts { page_ns: self.page_ns.unwrap_or(before.page_ns), ..before };
+        Bill::of(seen, &steps, &moving)
     }
 
     /// Notes the gain that the `refused` steps of a candidate lose while they wait for a trial.
@@ -326,24 +300,14 @@ impl Arbiter {
     }
 }
 
-/// Index of the most valuable offer; the first one on a tie.
+/// Index of the most valuable offer with a positive value; the first one on a tie.
 fn best_of(offers: &[Offer]) -> Option<usize> {
-    let mut best: Option<usize> = None;
-    for (place, offer) in offers.iter().enumerate() {
-        if best.is_none_or(|best| offer.value() > offers[best].value()) {
-            best = Some(place);
-        }
-    }
-    best
+    let winning = offers.iter().enumerate().rev().filter(|(_, offer)| offer.value() > 0.0);
+    winning.max_by(|one, other| one.1.value().total_cmp(&other.1.value())).map(|(place, _)| place)
 }
 
 fn refused(candidate: Candidate, refusal: Refusal) -> impl Iterator<Item = Refused> {
     candidate.steps.into_iter().map(move |proposal| Refused { proposal, refusal })
-}
-
-/// The steps of a candidate as they are priced.
-fn priced<'a>(candidate: &'a Candidate, follows: &'a [Proposal]) -> Vec<&'a Proposal> {
-    candidate.steps.iter().chain(follows).collect()
 }
 
 /// Moves of memory that a policy will propose after its threads have moved. A placement of threads
@@ -403,7 +367,7 @@ mod tests {
         model.apps = Vec::from([App::new(Pid(1), 0..1)]);
         (model.at, model.elapsed) = (Nanos::from_secs(60), Nanos::from_millis(100));
         let lasts = |model: &Model, mechanism| {
-            let mut arbiter = Arbiter::new(&topology);
+            let mut arbiter = Arbiter::default();
             (0..50).for_each(|_| arbiter.observe(model, &topology));
             arbiter.horizon(Pid(1), &BTreeSet::from([Kind::Pages(mechanism)]), model.at)
         };
@@ -415,8 +379,7 @@ mod tests {
 
     #[test]
     fn the_time_of_a_few_pages_says_little_of_many() {
-        let topology = synthetic::parse("node:2 core:2").expect("a machine");
-        let mut arbiter = Arbiter::new(&topology);
+        let mut arbiter = Arbiter::default();
         let mut moved_in = |moved: u64, spent: Nanos| {
             let action = Action::MovePages {
                 pid: Pid(1),
@@ -428,7 +391,7 @@ mod tests {
             let result = StepResult::Pages(PageCounts { moved, ..PageCounts::default() });
             let outcome = Outcome { plan: plan.number, step: 0, result, spent, frozen: Nanos(0) };
             arbiter.learn(&plan, &[outcome]);
-            arbiter.moving.page_ns
+            arbiter.page_ns.expect("pages were moved")
         };
         let many = moved_in(100_000, Nanos::from_millis(5_000));
         assert!((many / 50_000.0 - 1.0).abs() < 0.02, "50 µs a page: {many}");

@@ -44,6 +44,7 @@ pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
 pub use self::partners::Partners;
 pub use self::placement::Placement;
 pub use self::predict::{changes, predicted};
+pub(crate) use self::quote::PAGE_NS;
 pub use self::quote::{Bill, Change, Interval, MoveCosts, Quote};
 pub use self::seen::{Sampled, Seen};
 use crate::model::{App, Model, Thread};

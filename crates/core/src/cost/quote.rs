@@ -21,7 +21,7 @@ const ERROR_OF_ASSUMED: f64 = 0.5;
 /// tell less from noise. A change of a part needs the same share of that part.
 const LEAST: f64 = 0.01;
 /// ns to move a base page, until it was measured. Our choice.
-const PAGE_NS: f64 = 2_000.0;
+pub(crate) const PAGE_NS: f64 = 2_000.0;
 /// Time for each page of a bulk move, relative to single pages. It was 0.7 with four workers
 /// (emulated, docs/results/move-memory.md); other costs of the move are added.
 const BULK_SHARE: f64 = 0.8;

@@ -76,8 +76,7 @@ pub struct Auto {
     naming: Naming,
     rates: Rates,
     renaming: Renaming,
-    /// Made at the first call, when the machine is known.
-    arbiter: Option<Arbiter>,
+    arbiter: Arbiter,
     /// Decisions of SAM since one of its moves was chosen or samples were requested to name
     /// partners.
     calm: u32,
@@ -103,7 +102,7 @@ impl Auto {
             naming: Naming::default(),
             rates: Rates::default(),
             renaming: Renaming::default(),
-            arbiter: None,
+            arbiter: Arbiter::default(),
             calm: 0,
             choice: Choice::default(),
         }
@@ -158,8 +157,7 @@ impl Auto {
     fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
         let above = self.sam.thresholds(topology).coherence;
         let over = views.due(SHARING);
-        let waits = self.arbiter.as_ref().is_some_and(|arbiter| arbiter.lets_wait(sharing::NAME));
-        let is_early = self.naming.is_ripe() || waits;
+        let is_early = self.naming.is_ripe() || self.arbiter.lets_wait(sharing::NAME);
         let shown = over.or_else(|| views.so_far(SHARING).filter(|_| is_early));
         let mut proposals = Vec::new();
         if let Some(model) = shown {
@@ -264,8 +262,7 @@ impl Auto {
         );
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
         let asked = |pid| self.naming.is_open(pid);
-        let Some(arbiter) = &mut self.arbiter else { return Vec::new() };
-        let chosen = arbiter.choose(seen, proposals, views.permits(), &asked);
+        let chosen = self.arbiter.choose(seen, proposals, views.permits(), &asked);
         self.choice.vetoed.extend(chosen.refused);
         self.choice.predicted = chosen.predicted;
         chosen.steps
@@ -292,7 +289,7 @@ impl Auto {
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
         self.rename(model, topology);
         self.rates.forget_gone(model);
-        self.arbiter.get_or_insert_with(|| Arbiter::new(topology)).observe(model, topology);
+        self.arbiter.observe(model, topology);
     }
 }
 
@@ -334,9 +331,7 @@ impl Policy for Auto {
     }
 
     fn judge(&mut self, judged: &[Judged], now: Nanos) {
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.judge(judged, now);
-        }
+        self.arbiter.judge(judged, now);
         self.members.iter_mut().for_each(|member| member.judge(judged, now));
     }
 
@@ -346,9 +341,7 @@ impl Policy for Auto {
         self.asymsched.learn(plan, outcomes);
         self.members.iter_mut().for_each(|member| member.learn(plan, outcomes));
         self.carrefour.learn(plan, outcomes);
-        if let Some(arbiter) = &mut self.arbiter {
-            arbiter.learn(plan, outcomes);
-        }
+        self.arbiter.learn(plan, outcomes);
     }
 
     fn take_choice(&mut self) -> Choice {

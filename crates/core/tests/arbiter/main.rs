@@ -91,7 +91,7 @@ impl Beside<'_> {
 }
 
 fn arbiter(model: &Model) -> Arbiter {
-    let mut arbiter = Arbiter::new(&machine());
+    let mut arbiter = Arbiter::default();
     arbiter.observe(model, &machine());
     arbiter
 }

@@ -42,33 +42,18 @@ struct Question {
     open_since: Option<Nanos>,
     /// Whether it was asked without a count of lines from other caches.
     is_guess: bool,
-    /// Whether samples were requested.
-    is_sampled: bool,
     /// Time before which it is not asked again.
     rests_until: Nanos,
 }
 
 /// The questions about all processes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Naming {
     now: Nanos,
     /// Whether there were samples before, so that this machine has them.
     has_samples: bool,
-    sharing: Sharing,
     partners: Partners,
     questions: BTreeMap<Pid, Question>,
-}
-
-impl Default for Naming {
-    fn default() -> Self {
-        Self {
-            now: Nanos(0),
-            has_samples: false,
-            sharing: Sharing::new(Preset::EXCHANGING),
-            partners: Partners::default(),
-            questions: BTreeMap::new(),
-        }
-    }
 }
 
 impl Naming {
@@ -125,27 +110,22 @@ impl Naming {
         self.questions.get(&pid).is_some_and(|question| question.open_since.is_some())
     }
 
-    /// Requests accurate samples for processes with an open question, and gives them up when it is
-    /// answered.
-    pub(super) fn sample(&mut self) -> Vec<Proposal> {
-        let mut proposals = Vec::new();
-        for (&pid, question) in &mut self.questions {
-            let names = question.open_since.is_some();
-            if core::mem::replace(&mut question.is_sampled, names) != names {
-                proposals.push(Proposal {
-                    policy: sharing::NAME,
-                    action: Action::SetSampling { pid: Some(pid), sampling: ACCURATE },
-                    reason: Reason::Sharing(SharingReason::Sampling { names }),
-                });
-            }
-        }
-        proposals
+    /// Requests accurate samples for processes with an open question, and none for the others.
+    pub(super) fn sample(&self) -> impl Iterator<Item = Proposal> {
+        let request = |(&pid, question): (&Pid, &Question)| Proposal {
+            policy: sharing::NAME,
+            action: Action::SetSampling { pid: Some(pid), sampling: ACCURATE },
+            reason: Reason::Sharing(SharingReason::Sampling {
+                names: question.open_since.is_some(),
+            }),
+        };
+        self.questions.iter().map(request)
     }
 
     /// Answers questions by the collected samples. `is_over`: they are of a whole epoch. Samples of
     /// a part are enough if they name a partner for every thread.
     pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
-        let Self { now, sharing, partners, questions, .. } = self;
+        let Self { now, partners, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let touched: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
         for (index, app) in model.apps.iter().enumerate() {
@@ -156,7 +136,7 @@ impl Naming {
             let is_enough = is_over || collected >= RIPE;
             let pairs = (exchanges && is_enough && touched.contains(&index)).then(|| {
                 let asked: Vec<bool> = (0..model.apps.len()).map(|one| one == index).collect();
-                sharing.pairs(model, topology, &asked)
+                Sharing::new(Preset::EXCHANGING).pairs(model, topology, &asked)
             });
             let needs = || needed(model, app, above, collected);
             let answer = pairs.filter(|pairs| is_over || names_all(pairs, needs()));
@@ -193,7 +173,9 @@ impl Naming {
             .collect();
         match pairs.is_empty() {
             true => Vec::new(),
-            false => self.sharing.propose_pairs(model, topology, &pairs, &asked),
+            false => {
+                Sharing::new(Preset::EXCHANGING).propose_pairs(model, topology, &pairs, &asked)
+            }
         }
     }
 }

@@ -7,22 +7,15 @@ use crate::model::Model;
 use crate::plan::{Action, Proposal, Reason, Sampling};
 use crate::policy::asymsched::AsymSchedReason;
 use crate::policy::gather::GatherReason;
-use crate::policy::sharing::SharingReason;
+use crate::policy::sharing::{self, SharingReason};
 use crate::units::Pid;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// The last requests.
+/// The last request of each policy for each process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rates {
-    /// Requests of Carrefour.
-    placing: BTreeMap<Pid, Sampling>,
-    /// Requests of AsymSched, while memory follows threads.
-    following: BTreeMap<Pid, Sampling>,
-    /// Requests of `gather`, while pages follow threads.
-    gathering: BTreeMap<Pid, Sampling>,
-    /// Requests of `naming`, while samples have to name pairs.
-    naming: BTreeMap<Pid, Sampling>,
+    wishes: BTreeMap<(Pid, &'static str), Sampling>,
 }
 
 impl Rates {
@@ -33,25 +26,20 @@ impl Rates {
                 return true;
             };
             let before = self.rate(*pid);
-            let policies = [&self.placing, &self.following, &self.gathering];
-            let is_nobodys = !policies.iter().any(|wishes| wishes.contains_key(pid));
-            let (wishes, holds) = match proposal.reason {
-                Reason::AsymSched(AsymSchedReason::Sampling { follows }) => {
-                    (&mut self.following, follows)
-                }
-                Reason::Gather(GatherReason::Sampling { follows }) => {
-                    (&mut self.gathering, follows)
-                }
-                Reason::Sharing(SharingReason::Sampling { names }) => (&mut self.naming, names),
-                _ => (&mut self.placing, true),
+            let is_nobodys = self.of(*pid).all(|(policy, _)| policy == sharing::NAME);
+            let holds = match proposal.reason {
+                Reason::AsymSched(AsymSchedReason::Sampling { follows })
+                | Reason::Gather(GatherReason::Sampling { follows }) => follows,
+                Reason::Sharing(SharingReason::Sampling { names }) => names,
+                _ => true,
             };
             match holds {
-                true => wishes.insert(*pid, *sampling),
-                false => wishes.remove(pid),
+                true => self.wishes.insert((*pid, proposal.policy), *sampling),
+                false => self.wishes.remove(&(*pid, proposal.policy)),
             };
             // Before Carrefour's first request, the rate is the highest, which is enough to name
             // pairs.
-            if is_nobodys && matches!(proposal.reason, Reason::Sharing(_)) {
+            if is_nobodys && proposal.policy == sharing::NAME {
                 return false;
             }
             // Without a request the rate stays as it is.
@@ -63,16 +51,18 @@ impl Rates {
 
     /// Forgets processes that are gone.
     pub(super) fn forget_gone(&mut self, model: &Model) {
-        self.placing.retain(|pid, _| model.app(*pid).is_some());
-        self.following.retain(|pid, _| model.app(*pid).is_some());
-        self.gathering.retain(|pid, _| model.app(*pid).is_some());
-        self.naming.retain(|pid, _| model.app(*pid).is_some());
+        self.wishes.retain(|(pid, _), _| model.app(*pid).is_some());
+    }
+
+    /// The requests for a process, with the policy of each.
+    fn of(&self, pid: Pid) -> impl Iterator<Item = (&'static str, Sampling)> {
+        let of_process = self.wishes.range((pid, "")..).take_while(move |((of, _), _)| *of == pid);
+        of_process.map(|((_, policy), wish)| (*policy, *wish))
     }
 
     fn rate(&self, pid: Pid) -> Option<Sampling> {
-        let wishes = [&self.placing, &self.following, &self.gathering, &self.naming];
-        let wishes = wishes.map(|of| of.get(&pid));
-        wishes.into_iter().flatten().copied().min_by_key(|wish| wish.cycles().unwrap_or(u64::MAX))
+        let wishes = self.of(pid).map(|(_, wish)| wish);
+        wishes.min_by_key(|wish| wish.cycles().unwrap_or(u64::MAX))
     }
 }
 
@@ -96,18 +86,23 @@ mod tests {
             Ok(cycles) => Sampling::Every { cycles, tracked_pages: 1 },
             Err(_) => Sampling::Off,
         };
-        let reason = match who {
-            "placing" => Reason::Other(who.to_string()),
+        let (policy, reason) = match who {
+            "placing" => ("carrefour", Reason::Other(who.to_string())),
             "gathering" | "gathered" => {
-                Reason::Gather(GatherReason::Sampling { follows: who == "gathering" })
+                let follows = who == "gathering";
+                ("gather", Reason::Gather(GatherReason::Sampling { follows }))
             }
             "naming" | "named" => {
-                Reason::Sharing(SharingReason::Sampling { names: who == "naming" })
+                let names = who == "naming";
+                (sharing::NAME, Reason::Sharing(SharingReason::Sampling { names }))
             }
-            _ => Reason::AsymSched(AsymSchedReason::Sampling { follows: who == "following" }),
+            _ => {
+                let follows = who == "following";
+                ("asymsched", Reason::AsymSched(AsymSchedReason::Sampling { follows }))
+            }
         };
         let action = Action::SetSampling { pid: Some(Pid(1)), sampling };
-        let mut proposals = Vec::from([Proposal { policy: "test", action, reason }]);
+        let mut proposals = Vec::from([Proposal { policy, action, reason }]);
         rates.merge(&mut proposals);
         match proposals.first().map(|one| &one.action) {
             Some(Action::SetSampling { sampling, .. }) => {
