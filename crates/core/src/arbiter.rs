@@ -93,10 +93,13 @@ impl Arbiter {
     /// Updates the phase of each process from an interval.
     pub fn observe(&mut self, model: &Model, topology: &Topology) {
         self.stays.observe(model, topology, HORIZON.1);
-        self.belief.forget_gone(model);
-        self.promises.forget_gone(model);
-        self.waiting.forget_old(model);
-        self.phases.retain(|pid, _| model.app(*pid).is_some());
+        // A phase that began before its process is of an earlier process with the same number.
+        let is_same = |pid, began| model.app(pid).is_some_and(|app| app.started <= began);
+        self.phases.retain(|pid, (began, _)| is_same(*pid, *began));
+        let is_known = |pid| self.phases.contains_key(&pid);
+        self.belief.forget_all_but(is_known);
+        self.promises.forget_all_but(is_known);
+        self.waiting.forget_old(is_known, model.at);
         for app in &model.apps {
             let measure = Measure::of(model, app);
             self.promises.take_in(app.pid, &measure, model.at);
@@ -357,6 +360,7 @@ mod tests {
     use crate::model::Thread;
     use crate::plan::{PageCounts, Reason};
     use crate::topology::synthetic;
+    use crate::trial::Verdict;
     use crate::units::Tid;
 
     #[test]
@@ -375,6 +379,29 @@ mod tests {
         model.threads[0].cpu_before = Some(2);
         assert!(lasts(&model, Mechanism::CoLocation) < Nanos::from_millis(200));
         assert_eq!(lasts(&model, Mechanism::Interleaving), HORIZON.1, "all nodes use them");
+    }
+
+    #[test]
+    fn a_new_process_with_the_number_of_an_old_one_is_a_stranger() {
+        let topology = synthetic::parse("node:2 core:2").expect("a machine");
+        let (mut arbiter, mut model) = (Arbiter::default(), Model::empty(2));
+        model.threads = Vec::from([Thread::new(Tid(1), 0, 0, topology.all_cpus())]);
+        model.apps = Vec::from([App::new(Pid(1), 0..1)]);
+        model.elapsed = Nanos::from_millis(100);
+        let mut believed = |model: &Model, judged: &[Judged]| {
+            arbiter.observe(model, &topology);
+            arbiter.judge(judged, model.at);
+            arbiter.belief.factor(Pid(1), "test", Kind::Affinity, model.at)
+        };
+        let mut vain = Judged { predicted: Some(0.3), ..Judged::sample(Verdict::Unclear, 0.0) };
+        vain.comparison.instructions = vain.comparison.combined;
+        model.at = Nanos::from_secs(10);
+        let first = believed(&model, &[vain]);
+        model.at = Nanos::from_secs(11);
+        assert!(believed(&model, &[]) < 1.1 * first, "the same process");
+        model.apps[0].started = Nanos::from_millis(10_950);
+        let stranger = believed(&model, &[]);
+        assert!(stranger > 1.5 * first, "only what is known of all counts: {first} {stranger}");
     }
 
     #[test]

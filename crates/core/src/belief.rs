@@ -5,7 +5,6 @@
 //! until its predicted gains are below its cost. Old trials fade, so that no mechanism is given up
 //! for good.
 
-use crate::model::Model;
 use crate::plan::Kind;
 use crate::trial::{Change, Judged, Verdict};
 use crate::units::{Nanos, Pid};
@@ -87,8 +86,8 @@ impl Belief {
     }
 
     /// Forgets processes that are gone.
-    pub fn forget_gone(&mut self, model: &Model) {
-        self.of_process.retain(|(pid, ..), _| model.app(*pid).is_some());
+    pub(crate) fn forget_all_but(&mut self, is_known: impl Fn(Pid) -> bool) {
+        self.of_process.retain(|(pid, ..), _| is_known(*pid));
     }
 }
 

@@ -47,13 +47,13 @@ impl Candidate {
 }
 
 /// Threads of steps, and those that they were to change places with.
-fn partners(refused: &[Refused]) -> BTreeSet<Tid> {
+pub(crate) fn partners(refused: &[Refused]) -> BTreeSet<Tid> {
     let of = |one: &Refused| [one.proposal.action.tid(), one.proposal.reason.exchanged_with()];
     refused.iter().flat_map(of).flatten().collect()
 }
 
 /// Whether a step is the other half of an exchange with one of these threads.
-fn has_partner(step: &Proposal, threads: &BTreeSet<Tid>) -> bool {
+pub(crate) fn has_partner(step: &Proposal, threads: &BTreeSet<Tid>) -> bool {
     let either = [step.action.tid(), step.reason.exchanged_with()];
     either.into_iter().flatten().any(|tid| threads.contains(&tid))
 }

@@ -407,11 +407,16 @@ impl Controller {
         let proposals = undo.into_iter().chain(proposals).collect();
         let (steps, mut refused): (Vec<Proposal>, Vec<Refused>) =
             self.guard.admit(proposals, &scene);
+        let acts = |one: &&Refused| one.proposal.action.kind() != Kind::Sampling;
+        let cut: BTreeSet<Pid> =
+            refused.iter().filter(acts).filter_map(|one| one.proposal.action.pid()).collect();
         let mut chosen_for = BTreeMap::new();
         for choice in self.slots.iter_mut().map(|slot| slot.policy.take_choice()) {
             refused.extend(choice.vetoed);
             chosen_for.extend(choice.predicted);
         }
+        // A promise for steps of which the guard has refused a part is none for the rest.
+        chosen_for.retain(|pid, _| !cut.contains(pid));
         self.plans += 1;
         let mut plan = Plan { number: self.plans, steps, refused, ..Plan::default() };
         plan.inverses = self.ledger.enter(&plan, window);

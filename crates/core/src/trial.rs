@@ -89,7 +89,8 @@ impl Judged {
 #[derive(Debug, Clone, PartialEq)]
 struct Trial {
     policy: &'static str,
-    plans: Vec<u64>,
+    /// Plans that took part, each with its predicted change of speed.
+    plans: BTreeMap<u64, Option<f64>>,
     kinds: BTreeSet<Kind>,
     /// Plans of the trial that also moved threads of other processes.
     together: BTreeSet<u64>,
@@ -98,8 +99,6 @@ struct Trial {
     before: Vec<Measure>,
     after: Vec<Measure>,
     quiet: usize,
-    /// Predicted change of speed by all of its plans together.
-    predicted: Option<f64>,
     /// Time of its first plan.
     began: Nanos,
     /// Movers' time since the last window.
@@ -185,27 +184,19 @@ impl Trials {
             let history = &mut watched.history;
             let trial = watched.trial.get_or_insert_with(|| Trial {
                 policy: step.policy,
-                plans: Vec::new(),
+                plans: BTreeMap::new(),
                 kinds: BTreeSet::new(),
                 together: BTreeSet::new(),
                 partners: BTreeSet::new(),
                 before: core::mem::take(history),
                 after: Vec::new(),
                 quiet: 0,
-                predicted: Some(0.0),
                 began: self.now,
                 moving: Nanos(0),
                 waiting_since: None,
             });
-            if trial.plans.last() != Some(&plan.number) {
-                trial.policy = step.policy;
-                trial.plans.push(plan.number);
-                let more = plan.predicted.get(&pid);
-                trial.predicted = trial
-                    .predicted
-                    .zip(more)
-                    .map(|(so_far, more)| (1.0 + so_far) * (1.0 + more) - 1.0);
-            }
+            trial.policy = step.policy;
+            trial.plans.insert(plan.number, plan.predicted.get(&pid).copied());
             let kind = step.action.kind();
             if kind == Kind::Affinity {
                 together.note(pid, plan.number, trial);
@@ -235,7 +226,7 @@ impl Trials {
         for (pid, watched) in self.apps.iter_mut().filter(|(pid, _)| !changed.contains(pid)) {
             let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));
             let Some(trial) = watched.trial.as_mut().filter(|_| touched) else { continue };
-            trial.plans.retain(|number| *number != plan.number);
+            trial.plans.remove(&plan.number);
             trial.together.remove(&plan.number);
             if trial.plans.is_empty() {
                 watched.history = core::mem::take(&mut trial.before);
@@ -335,7 +326,13 @@ impl Trial {
     /// Whether steps of any policy may join the trial. Its predicted change is below the noise, so
     /// other policies would wait for a verdict that says nothing.
     fn is_open_to_all(&self) -> bool {
-        self.predicted.is_some_and(|change| change.abs() < LEAST_NOISE)
+        self.predicted().is_some_and(|change| change.abs() < LEAST_NOISE)
+    }
+
+    /// Predicted change of speed by all of its plans together.
+    fn predicted(&self) -> Option<f64> {
+        let with = |so_far: f64, more: &Option<f64>| Some((1.0 + so_far) * (1.0 + (*more)?) - 1.0);
+        self.plans.values().try_fold(0.0, with)
     }
 
     /// The windows after the last action, without the first one; at least the last three.
@@ -351,11 +348,11 @@ impl Trial {
         Judged {
             pid,
             policy: self.policy,
-            plans: self.plans.clone(),
+            plans: self.plans.keys().copied().collect(),
             kinds: self.kinds.iter().copied().collect(),
             verdict: comparison.verdict(moved_threads),
             comparison,
-            predicted: self.predicted,
+            predicted: self.predicted(),
         }
     }
 

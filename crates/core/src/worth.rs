@@ -59,10 +59,9 @@ impl Worth {
     /// The worth in CPU seconds; 0 or less means that the candidate is refused.
     #[must_use]
     pub fn value(&self) -> f64 {
-        // Belief never reduces a predicted loss.
-        let least = self.least - self.needed.gain();
-        let believed = if least > 0.0 { self.belief * least } else { least };
-        believed * self.horizon_s - self.cost_s
+        // Belief never reduces a predicted loss, nor what others lose meanwhile.
+        let believed = if self.least > 0.0 { self.belief * self.least } else { self.least };
+        (believed - self.needed.gain()) * self.horizon_s - self.cost_s
     }
 }
 
@@ -145,7 +144,7 @@ mod tests {
         };
         let value = |worth: Worth| (1000.0 * worth.value()).round();
         assert_eq!((value(worth(0.0, 0.0)), told(worth(0.0, 0.0))), (300.0, (false, false)));
-        assert_eq!((value(worth(0.2, 0.1)), told(worth(0.2, 0.1))), (100.0, (true, false)));
-        assert_eq!((value(worth(0.1, 0.3)), told(worth(0.1, 0.3))), (0.0, (false, true)));
+        assert_eq!((value(worth(0.2, 0.1)), told(worth(0.2, 0.1))), (-100.0, (true, false)));
+        assert_eq!((value(worth(0.1, 0.3)), told(worth(0.1, 0.3))), (-300.0, (false, true)));
     }
 }

@@ -10,7 +10,6 @@
 
 use super::TRIAL;
 use crate::belief::PRIOR;
-use crate::model::Model;
 use crate::trial::{Change, Judged, LEAST_NOISE, Measure, Wait};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
@@ -66,8 +65,8 @@ impl VainPromises {
     }
 
     /// Forgets processes that are gone.
-    pub(super) fn forget_gone(&mut self, model: &Model) {
-        self.of.retain(|pid, _| model.app(*pid).is_some());
+    pub(super) fn forget_all_but(&mut self, is_known: impl Fn(Pid) -> bool) {
+        self.of.retain(|pid, _| is_known(*pid));
     }
 }
 

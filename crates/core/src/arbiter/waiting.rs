@@ -4,7 +4,6 @@
 //! another one, and a candidate with a larger gain would wait again. So its gain counts against the
 //! candidates of other policies until its own policy decides again.
 
-use crate::model::Model;
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 
@@ -51,9 +50,7 @@ impl Waiting {
     }
 
     /// Forgets processes that are gone, and gains that count no more. To call in each look.
-    pub(super) fn forget_old(&mut self, model: &Model) {
-        self.of.retain(|(pid, _), promise| {
-            model.app(*pid).is_some() && model.at.since(promise.at) < COUNTS_FOR
-        });
+    pub(super) fn forget_old(&mut self, is_known: impl Fn(Pid) -> bool, now: Nanos) {
+        self.of.retain(|(pid, _), promise| is_known(*pid) && now.since(promise.at) < COUNTS_FOR);
     }
 }

@@ -39,6 +39,7 @@ use super::sharing;
 use super::views::Views;
 use super::{Choice, POLICIES, Pace, Policy, Registered};
 use crate::arbiter::Arbiter;
+use crate::candidate::{has_partner, partners};
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
 use crate::plan::{Kind, Mechanism, Outcome, Plan, Proposal, Refusal, Refused};
@@ -187,7 +188,18 @@ impl Auto {
                 self.veto(proposal, Veto::MemoryMoves);
             }
         }
+        self.hold_other_halves(&mut open);
         (free, open)
+    }
+
+    /// Refuses the halves of exchanges whose other half is vetoed: both threads move or neither.
+    fn hold_other_halves(&mut self, open: &mut Vec<Proposal>) {
+        let waiting = partners(&self.choice.vetoed);
+        let is_half = |step: &mut Proposal| {
+            step.policy == sam::REGISTERED.name && has_partner(step, &waiting)
+        };
+        let refused = |proposal| Refused { proposal, refusal: Refusal::PartnerRefused };
+        self.choice.vetoed.extend(open.extract_if(.., is_half).map(refused));
     }
 
     /// Moves of pages that Carrefour would propose now, though its lane is not due. If they win
@@ -215,10 +227,15 @@ impl Auto {
         if later.is_empty() {
             return chosen;
         }
+        // A step from which the guard took pages is done at once.
         let is_later = |one: &Proposal| later.contains(one);
         let (waits, now): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_later);
         let pids: BTreeSet<Pid> = waits.iter().filter_map(|step| step.action.pid()).collect();
         self.choice.vetoed.retain(|one| !is_later(&one.proposal));
+        if !waits.is_empty() {
+            // It was predicted for all chosen steps together.
+            self.choice.predicted.clear();
+        }
         for one in &mut self.choice.vetoed {
             let gives_way = one.proposal.action.pid().is_some_and(|pid| pids.contains(&pid));
             if gives_way && matches!(one.refusal, Refusal::Conflict) {
@@ -418,7 +435,9 @@ mod tests {
     use super::*;
     use crate::index_set::CpuSet;
     use crate::plan::{Action, Mechanism, PageMove, Reason};
+    use crate::policy::sam::{Destination, Phase, SamReason, Side};
     use crate::units::Tid;
+    use alloc::collections::BTreeMap;
     use alloc::string::ToString;
     use alloc::vec;
 
@@ -438,13 +457,41 @@ mod tests {
     }
 
     #[test]
+    fn an_exchange_waits_if_its_other_half_does() {
+        let partner = |of: u32| {
+            Reason::Sam(SamReason::Move {
+                phase: Phase::Remote,
+                destination: Destination::Homeward,
+                side: Side::Partner { of: Tid(of) },
+                rate_per_s: 1.0,
+                threshold_per_s: 1.0,
+                from: 0,
+                to: 1,
+            })
+        };
+        let left = |vetoed: Proposal, mut open: Vec<Proposal>| {
+            let mut auto = Auto::new();
+            auto.veto(vetoed, Veto::MemoryMoves);
+            auto.hold_other_halves(&mut open);
+            open
+        };
+        let half = Proposal { reason: partner(1), ..thread(2) };
+        assert_eq!(left(thread(1), vec![half.clone(), thread(3)]), [thread(3)]);
+        assert_eq!(left(half, vec![thread(1), thread(3)]), [thread(3)]);
+        let other = Proposal { policy: "home", ..thread(1) };
+        assert_eq!(left(thread(1), vec![other.clone()]), [other], "of another policy");
+    }
+
+    #[test]
     fn what_is_done_later_is_not_done_now_and_its_threads_are_told_why() {
         let mut auto = Auto::new();
         let conflict = |proposal| Refused { proposal, refusal: Refusal::Conflict };
         auto.choice.vetoed = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
+        auto.choice.predicted = BTreeMap::from([(Pid(1), 0.2)]);
         let later = [pages(1), pages(3)];
         let now = auto.leave_for_later(vec![pages(1), thread(4)], &later);
         assert_eq!(now, [thread(4)]);
+        assert!(auto.choice.predicted.is_empty(), "it was of the pages too");
         let told: Vec<_> =
             auto.choice.vetoed.iter().map(|one| (&one.proposal, one.refusal)).collect();
         let waits = Refusal::Vetoed { veto: Veto::PagesFirst };

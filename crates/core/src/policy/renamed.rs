@@ -26,6 +26,13 @@ impl Renamed {
         self.images.insert(from, to);
     }
 
+    /// The way back of the threads and the memory.
+    #[must_use]
+    pub fn turned(&self) -> Self {
+        let images = self.images.iter().map(|(from, to)| (*to, *from)).collect();
+        Self { images, ..self.clone() }
+    }
+
     /// The new node of the threads and the memory of a node.
     #[must_use]
     pub fn image(&self, node: usize) -> usize {

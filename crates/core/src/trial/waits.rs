@@ -20,6 +20,10 @@ use alloc::collections::BTreeMap;
 /// Most doublings. With trials of a third of a second the longest wait is twelve hours.
 const MAX_DOUBLINGS: u32 = 17;
 
+/// Time without harm after which a warning is forgotten, if the warning itself was shorter (our
+/// choice: the half-life of the belief).
+const FORGIVEN: Nanos = Nanos::from_secs(60);
+
 /// Key of a wait.
 type Key = (&'static str, Kind);
 
@@ -63,6 +67,11 @@ impl Doubling {
 
     fn left(self, now: Nanos) -> Option<Nanos> {
         (self.until > now).then(|| self.until.since(now))
+    }
+
+    /// Whether it has been over for as long as it lasted, and for [`FORGIVEN`].
+    fn is_forgiven(self, now: Nanos) -> bool {
+        now.since(self.until) > self.until.since(self.began).max(FORGIVEN)
     }
 }
 
@@ -154,6 +163,9 @@ impl Warnings {
                 self.of.remove(&key);
             } else if judged.verdict == Verdict::Worse {
                 let before = self.of.entry(key).or_default();
+                if before.is_forgiven(now) {
+                    *before = Doubling::default();
+                }
                 if before.times == 0 || before.began != now {
                     *before = before.after(took, now);
                 }
@@ -264,5 +276,7 @@ mod tests {
         assert_eq!(at(30, Verdict::Worse), 4);
         assert_eq!(at(31, Verdict::Better), 0);
         assert_eq!(at(40, Verdict::Worse), 1);
+        assert_eq!(at(90, Verdict::Worse), 2);
+        assert_eq!(at(200, Verdict::Worse), 1, "a minute without harm is enough");
     }
 }

@@ -77,10 +77,12 @@ impl Naming {
         self.drop_wrong_guesses(model, above);
     }
 
-    /// Closes the questions about processes whose remote accesses turned out to be of memory.
+    /// Closes the questions about processes whose remote accesses turned out to be of memory. While
+    /// nothing tells caches from memory, a lull is no answer.
     fn drop_wrong_guesses(&mut self, model: &Model, above: f64) {
         let rests_until = self.now + NAMED_FOR;
-        for app in model.apps.iter().filter(|app| !exchanges(model, app, above)) {
+        let is_told = |app: &&App| !is_guess(model, app) && !exchanges(model, app, above);
+        for app in model.apps.iter().filter(is_told) {
             let question = self.questions.get_mut(&app.pid);
             if let Some(question) = question.filter(|one| one.is_guess && one.open_since.is_some())
             {
@@ -122,8 +124,8 @@ impl Naming {
         self.questions.iter().map(request)
     }
 
-    /// Answers questions by the collected samples. `is_over`: they are of a whole epoch. Samples of
-    /// a part are enough if they name a partner for every thread.
+    /// Answers questions by the samples that were collected for [`RIPE`] or longer. `is_over`: an
+    /// epoch ends. Before that, samples are enough if they name a partner for every thread.
     pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
         let Self { now, partners, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
@@ -132,9 +134,10 @@ impl Naming {
             let Some(question) = questions.get_mut(&app.pid) else { continue };
             let Some(since) = question.open_since else { continue };
             let collected = now.since(since);
+            let is_ripe = collected >= RIPE;
+            let is_over = is_over && is_ripe;
             let exchanges = exchanges(model, app, above);
-            let is_enough = is_over || collected >= RIPE;
-            let pairs = (exchanges && is_enough && touched.contains(&index)).then(|| {
+            let pairs = (exchanges && is_ripe && touched.contains(&index)).then(|| {
                 let asked: Vec<bool> = (0..model.apps.len()).map(|one| one == index).collect();
                 Sharing::new(Preset::EXCHANGING).pairs(model, topology, &asked)
             });
@@ -253,6 +256,8 @@ mod tests {
         assert_eq!(is_asked(&guessed), [true, true, false, false]);
         let exchanges = [(None, 2e6), (Some(2e6), 0.0), (Some(2e6), 0.0)];
         assert_eq!(is_asked(&exchanges), [true; 3]);
+        let lull = [(None, 2e6), (None, 0.0), (None, 2e6)];
+        assert_eq!(is_asked(&lull), [true; 3], "a lull is no answer");
         let counted = [(Some(2e6), 0.0), (Some(0.0), 2e6)];
         assert_eq!(is_asked(&counted), [true; 2], "a lull in what is counted is no answer");
         assert_eq!(is_asked(&[(None, 0.5e6)]), [false], "too little whatever it is");
