@@ -47,6 +47,11 @@ pub(crate) fn is_not_changed(own: &CpuSet, rules: &str) {
             assert_eq!(excluded.narrow_threads(own), 1, "it chose one itself");
         }
         daemon.wait_for("it", || state(excluded.pid()) == Some("left".into()));
+        // Nothing excludes it any more, so it joins its parent's tree.
+        let exclude = "[exclude]\ncommands = [\"";
+        daemon.configure("act", &rare.replace(exclude, &format!("{exclude}nobody-")));
+        assert!(daemon.ask(&["reload"]).success);
+        daemon.wait_for("its return", || state(excluded.pid()) != Some("left".into()));
     }
     daemon.end();
     drop((plain, excluded));

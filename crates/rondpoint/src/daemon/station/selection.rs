@@ -162,14 +162,14 @@ impl Station {
         is_left.then_some(Request::Leave)
     }
 
-    /// Whether a tree has it already.
+    /// Whether a tree has it already, or will have it when it is no longer left alone.
     fn is_followed(&self, pid: Pid) -> bool {
         // A tree ends at a process that is left alone: what that process starts is judged by
         // itself.
-        let mut above = std::iter::once(pid)
-            .chain(self.census.ancestors(pid))
-            .take_while(|one| !self.left.contains_key(one));
+        let ancestors = self.census.ancestors(pid);
+        let mut above = ancestors.take_while(|one| !self.left.contains_key(one));
         self.parts.observer.origins().contains_key(&pid)
+            || self.roots.contains_key(&pid)
             || above.any(|one| self.roots.contains_key(&one))
     }
 
