@@ -60,7 +60,7 @@ is_narrow() { [ "$(cpus_of "$busy")" != "$all" ]; }
 is_wide() { is "$(cpus_of "$busy")" "$all"; }
 state_of() { rondpoint status --json | tr -d ' \n' | grep -o "\"pid\":$1,[^{}]*\"state\":\"[a-z]*\"" | sed 's/.*"state":"//; s/"//'; }
 why_of() { rondpoint status --json | tr -d '\n' | grep -o "\"pid\": *$1,[^{}]*"; }
-is_managed() { is "$(state_of "$busy")" managed || { why_of "$busy" && false; }; }
+is_managed() { is "$(state_of "$busy")" managed || { why_of "$busy"; false; }; }
 is_left() { is "$(state_of "$busy")" left; }
 journal() { journalctl --unit=$unit --no-pager --boot "$@"; }
 no_ledger() { is "$(ls /run/rondpoint 2>/dev/null | grep -c ledger)" 0; }

@@ -55,6 +55,7 @@ impl Tally {
         Self { passed: u64::from(passed), failed: u64::from(!passed), not_tried: Vec::new() }
     }
 
+    /// Whether no check failed.
     pub(crate) fn is_whole(&self) -> bool {
         self.failed == 0
     }

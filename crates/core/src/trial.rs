@@ -195,8 +195,9 @@ impl Trials {
                 moving: Nanos(0),
                 waiting_since: None,
             });
-            trial.policy = step.policy;
-            trial.plans.insert(plan.number, plan.predicted.get(&pid).copied());
+            if trial.plans.insert(plan.number, plan.predicted.get(&pid).copied()).is_none() {
+                trial.policy = step.policy;
+            }
             let kind = step.action.kind();
             if kind == Kind::Affinity {
                 together.note(pid, plan.number, trial);

@@ -61,7 +61,7 @@ mod tests {
     use crate::index_set::CpuSet;
     use crate::plan::{Proposal, Undo};
     use crate::policy::asymsched::PlacementReason;
-    use crate::units::{Bytes, Nanos, Tid};
+    use crate::units::{Nanos, Tid};
 
     #[test]
     fn a_change_of_nodes_that_is_undone_is_told_as_the_way_back() {
@@ -79,20 +79,7 @@ mod tests {
             let told = renaming.take(&model);
             told.iter().map(|one| [0, 1].map(|node| one.image(node))).collect::<Vec<_>>()
         };
-        let placement = PlacementReason {
-            from: 0,
-            to: 1,
-            clusters: 1,
-            staying: 1.0,
-            chosen: 2.0,
-            best: 2.0,
-            best_gap: 0.0,
-            from_nodes_without_threads: Bytes(0),
-            moved: Bytes(0),
-            moved_at_least: Bytes(0),
-            seconds: 0.0,
-            allowed_seconds: 1.0,
-        };
+        let placement = PlacementReason { from: 0, to: 1, ..PlacementReason::default() };
         let undo = || Reason::Undo(Undo { plan: 1, change: -0.1, noise: 0.01 });
         assert!(told(undo()).is_empty(), "nothing is known to be undone");
         let moved = Reason::AsymSched(AsymSchedReason::Placement(placement));
