@@ -200,7 +200,8 @@ impl Tasks {
         let is_known = |pid, tid| {
             self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
         };
-        self.newborn.hold_back(&mut members.awake, &members.still, is_known);
+        let held = self.newborn.hold_back(&mut members.awake, &members.still, is_known);
+        self.family.set_loose(held);
         let of_still = |pid| self.processes.get(pid).map_or(0, |still| still.threads.len());
         let still: usize = members.still.iter().map(of_still).sum();
         let mut budget = MAX_THREADS.saturating_sub(still);

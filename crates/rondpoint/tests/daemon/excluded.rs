@@ -51,7 +51,7 @@ pub(crate) fn is_not_changed(own: &CpuSet, rules: &str) {
         let exclude = "[exclude]\ncommands = [\"";
         daemon.configure("act", &rare.replace(exclude, &format!("{exclude}nobody-")));
         assert!(daemon.ask(&["reload"]).success);
-        daemon.wait_for("its return", || state(excluded.pid()) != Some("left".into()));
+        daemon.wait_for("its return", || state(excluded.pid()) == Some("managed".into()));
     }
     daemon.end();
     drop((plain, excluded));

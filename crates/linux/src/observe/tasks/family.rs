@@ -15,6 +15,9 @@ pub(super) struct Family {
     left: BTreeSet<Pid>,
     /// The root of each process at the last look.
     origins: BTreeMap<Pid, Pid>,
+    /// Processes that may belong to the tree of their parent, though no new record tells of it.
+    /// They are former roots, those no longer left out, and those that were too young.
+    loose: BTreeSet<Pid>,
 }
 
 impl Family {
@@ -30,9 +33,21 @@ impl Family {
 
     /// Sets the roots, and the processes to leave out.
     pub(super) fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
-        (self.roots, self.left) = (roots, left);
-        let Self { roots, left, origins, .. } = self;
-        origins.retain(|pid, root| roots.contains_key(root) && !left.contains(pid));
+        let former = std::mem::replace(&mut self.roots, roots).into_keys();
+        let Self { roots, left: now_left, origins, loose, .. } = self;
+        loose.extend(former.chain(std::mem::replace(now_left, left)));
+        loose.retain(|pid| !roots.contains_key(pid) && !now_left.contains(pid));
+        origins.retain(|pid, root| roots.contains_key(root) && !now_left.contains(pid));
+    }
+
+    /// Processes whose parents are to be asked for.
+    pub(super) fn loose(&self) -> &BTreeSet<Pid> {
+        &self.loose
+    }
+
+    /// Ends a look. It did not follow the processes in `young` yet.
+    pub(super) fn set_loose(&mut self, young: BTreeSet<Pid>) {
+        self.loose = young;
     }
 
     /// The root of each process at the last look.

@@ -47,8 +47,9 @@ impl Tasks {
     ) -> Result<Members, LinuxError> {
         let mut found = Members { awake: BTreeMap::new(), still: BTreeSet::new() };
         let known = self.processes.keys().copied();
-        let mut waiting: Vec<(Pid, Pid)> =
-            self.family.begin(known, births.known).into_iter().collect();
+        let mut born = births.known.to_vec();
+        born.extend(self.parents_of_loose()?);
+        let mut waiting: Vec<(Pid, Pid)> = self.family.begin(known, &born).into_iter().collect();
         let mut origins = BTreeMap::new();
         while let Some((pid, of)) = waiting.pop() {
             if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
@@ -80,6 +81,17 @@ impl Tasks {
         }
         self.family.settle(origins);
         Ok(found)
+    }
+
+    /// `(parent, child)` of each process that is not followed yet and may be of a tree.
+    fn parents_of_loose(&self) -> Result<Vec<(Pid, Pid)>, LinuxError> {
+        let mut pairs = Vec::new();
+        for pid in self.family.loose() {
+            if let Some(found) = read(&self.path(*pid, "stat"), stat::parse)? {
+                pairs.push((Pid(found.parent), *pid));
+            }
+        }
+        Ok(pairs)
     }
 
     /// Whether these are the threads of a process at the last look.

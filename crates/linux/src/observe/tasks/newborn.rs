@@ -22,15 +22,15 @@ pub(super) struct Newborn {
 }
 
 impl Newborn {
-    /// Removes the threads from `found` that are too young to follow. `still`: processes that have
-    /// not run since the last look, so that none of their threads ended. `is_known`: whether a
-    /// thread is already followed.
+    /// Removes the threads from `found` that are too young to follow, and returns the processes
+    /// that go with them. `still`: processes that have not run since the last look, so that none of
+    /// their threads ended. `is_known`: whether a thread is already followed.
     pub(super) fn hold_back(
         &mut self,
         found: &mut BTreeMap<Pid, Vec<Tid>>,
         still: &BTreeSet<Pid>,
         is_known: impl Fn(Pid, Tid) -> bool,
-    ) {
+    ) -> BTreeSet<Pid> {
         if self.last.len() >= MIN_NEWCOMERS {
             let there: BTreeSet<(Pid, Tid)> = tasks(found).collect();
             let lives = |task: &&(Pid, Tid)| still.contains(&task.0) || there.contains(task);
@@ -44,8 +44,11 @@ impl Newborn {
             for (pid, tid) in &self.last {
                 found.entry(*pid).or_default().retain(|other| other != tid);
             }
-            found.retain(|_, tids| !tids.is_empty());
         }
+        let empty = |(pid, tids): (&Pid, &Vec<Tid>)| tids.is_empty().then_some(*pid);
+        let held: BTreeSet<Pid> = found.iter().filter_map(empty).collect();
+        found.retain(|pid, _| !held.contains(pid));
+        held
     }
 }
 

@@ -49,8 +49,12 @@ impl Fixture {
 }
 
 fn line(id: u32, cpu: u32) -> String {
+    child_line(id, 1, cpu)
+}
+
+fn child_line(id: u32, parent: u32, cpu: u32) -> String {
     format!(
-        "{id} (x) S 1 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0\n"
+        "{id} (x) S {parent} 1 1 0 -1 0 7 0 1 0 2 1 0 0 20 0 1 0 100 0 10 0 0 0 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0\n"
     )
 }
 
@@ -175,18 +179,31 @@ fn a_number_that_was_never_there_gives_nothing() {
 
 #[test]
 fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
+    let births_by_records = [false, true];
+    births_by_records.into_iter().for_each(come_and_go);
+}
+
+fn come_and_go(are_recorded: bool) {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:1 core:4").unwrap();
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-    let mut looks = 0;
+    let (mut looks, mut there) = (0, Vec::new());
     let mut look = |children: &[u32]| {
         let list: String = children.iter().map(|pid| format!("{pid} ")).collect();
         fixture.process(10, &[(10, 0)], &list);
         looks += 1;
         let ran = format!("{} 1 1\n", 5000 + looks);
         fs::write(fixture.root().in_proc("10/task/10/schedstat"), ran).unwrap();
-        children.iter().for_each(|&pid| fixture.process(pid, &[(pid, 1)], ""));
-        let found = shown(&tasks.observe(&machine, Births::default()).unwrap());
+        let mut born = Vec::new();
+        for &pid in children {
+            fixture.process(pid, &[(pid, 1)], "");
+            fs::write(fixture.root().in_proc(format!("{pid}/stat")), child_line(pid, 10, 1))
+                .unwrap();
+            born.extend((!there.contains(&pid)).then_some((Pid(10), Pid(pid))));
+        }
+        there = children.to_vec();
+        let births = if are_recorded { told(&born) } else { Births::default() };
+        let found = shown(&tasks.observe(&machine, births).unwrap());
         children.iter().for_each(|&pid| fixture.ends(pid));
         found
     };
@@ -346,6 +363,30 @@ fn a_process_that_has_hardly_run_for_long_is_left_out_until_it_runs() {
     changed.look_again_at(Pid(10));
     pass(&mut changed);
     assert_eq!(look(&mut changed), "10[10@0]", "a process that was changed never dozes");
+}
+
+#[test]
+fn a_process_that_is_no_longer_left_out_or_a_root_joins_its_parents_tree() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0)], "20 ");
+    fixture.process(20, &[(20, 1)], "30 ");
+    fixture.process(30, &[(30, 2)], "");
+    fs::write(fixture.root().in_proc("20/stat"), child_line(20, 10, 1)).unwrap();
+    let alone = BTreeMap::from([(Pid(10), Nanos(0))]);
+    let mut tasks = Tasks::without_processes(fixture.root(), None);
+    let mut look = |roots: &BTreeMap<Pid, Nanos>, left: &[u32]| {
+        tasks.follow(roots.clone(), left.iter().copied().map(Pid).collect());
+        // Every birth is recorded, and there is none.
+        tasks.observe(&machine, told(&[])).unwrap();
+        shown(&tasks.observe(&machine, told(&[])).unwrap())
+    };
+    let all = "10[10@0] 20[20@1] 30[30@2]";
+    assert_eq!(look(&alone, &[20]), "10[10@0]");
+    assert_eq!(look(&alone, &[]), all);
+    let both = BTreeMap::from([(Pid(10), Nanos(0)), (Pid(20), Nanos(0))]);
+    assert_eq!(look(&both, &[]), all);
+    assert_eq!(look(&alone, &[]), all);
 }
 
 #[test]
