@@ -24,7 +24,7 @@ use crate::plan::{
     StepResult,
 };
 use crate::topology::Topology;
-use crate::trial::{Judged, LEAST_NOISE, Measure};
+use crate::trial::{Judged, LEAST_NOISE, Measure, Phase};
 use crate::units::{Bytes, Nanos, Pid};
 use crate::worth::{Needed, Worth};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -56,8 +56,8 @@ pub struct Arbiter {
     belief: Belief,
     /// Measured time to move a page, ns.
     page_ns: Option<f64>,
-    /// By process: when its present phase began, and what it did then.
-    phases: BTreeMap<Pid, (Nanos, Measure)>,
+    /// The present phase of each process.
+    phases: BTreeMap<Pid, Phase>,
     promises: VainPromises,
     stays: Stays,
     waiting: Waiting,
@@ -95,7 +95,7 @@ impl Arbiter {
         self.stays.observe(model, topology, HORIZON.1);
         // A phase that began before its process is of an earlier process with the same number.
         let is_same = |pid, began| model.app(pid).is_some_and(|app| app.started <= began);
-        self.phases.retain(|pid, (began, _)| is_same(*pid, *began));
+        self.phases.retain(|pid, phase| is_same(*pid, phase.began));
         let is_known = |pid| self.phases.contains_key(&pid);
         self.belief.forget_all_but(is_known);
         self.promises.forget_all_but(is_known);
@@ -103,10 +103,10 @@ impl Arbiter {
         for app in &model.apps {
             let measure = Measure::of(model, app);
             self.promises.take_in(app.pid, &measure, model.at);
-            let phase = self.phases.entry(app.pid).or_insert((app.started, measure));
-            if !measure.is_phase_of(&phase.1) {
-                *phase = (Nanos(model.at.0.saturating_sub(model.elapsed.0)), measure);
-            }
+            let first = Phase::new(app.started, measure);
+            let phase = self.phases.entry(app.pid).or_insert(first);
+            phase.take_in(&measure, Nanos(model.at.0.saturating_sub(model.elapsed.0)));
+            *phase = phase.next(measure).unwrap_or(*phase);
         }
     }
 
@@ -120,7 +120,7 @@ impl Arbiter {
     pub fn judge(&mut self, judged: &[Judged], now: Nanos) {
         for one in judged {
             self.belief.learn(one, now);
-            let phase = self.phases.get(&one.pid).map(|(_, phase)| *phase);
+            let phase = self.phases.get(&one.pid).map(|phase| phase.measure);
             self.promises.learn(one, phase.unwrap_or_default(), now);
         }
     }
@@ -295,7 +295,7 @@ impl Arbiter {
     /// Time for which a gain by these kinds of actions is expected to last: the rest of the
     /// process's present phase. Pages at the node that accesses them gain until its threads leave.
     fn horizon(&self, pid: Pid, kinds: &BTreeSet<Kind>, now: Nanos) -> Nanos {
-        let lasted = self.phases.get(&pid).map_or(Nanos(0), |(began, _)| now.since(*began));
+        let lasted = self.phases.get(&pid).map_or(Nanos(0), |phase| now.since(phase.began));
         let phase = lasted.clamp(HORIZON.0, HORIZON.1);
         let depends = kinds.contains(&Kind::Pages(Mechanism::CoLocation));
         let stay = depends.then(|| self.stays.of(pid)).flatten();

@@ -12,7 +12,7 @@ use self::slot::{Intervals, Scene as Shown, Slot};
 use crate::accounts::Accounts;
 use crate::cost::{Partners, predicted};
 use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
-use crate::guard::{Guard, GuardSettings, Scene, Standing};
+use crate::guard::{Guard, GuardSettings, Scene, Site, Standing};
 use crate::ledger::Ledger;
 use crate::limits::TRIAL_WINDOW;
 use crate::model::{App, Model, UpdateSettings};
@@ -323,7 +323,8 @@ impl Controller {
         let (running, unready) = (trials.running(), trials.unready());
         let standing =
             Standing { now: window.at, running: &running, unready: &unready, tried: trials };
-        let permits = |step: Proposal| guard.permit(step, &standing);
+        let site = Site { model: window, topology };
+        let permits = |step: Proposal| guard.permit(step, &standing, site);
         let mut proposals = Vec::new();
         for (slot, views) in slots.iter_mut().zip(views) {
             let Some(views) = views else { continue };

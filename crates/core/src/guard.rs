@@ -68,6 +68,19 @@ pub struct Scene<'a> {
     pub ledger: &'a Ledger,
 }
 
+/// The programs and the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) topology: &'a Topology,
+}
+
+impl Scene<'_> {
+    fn site(&self) -> Site<'_> {
+        Site { model: self.model, topology: self.topology }
+    }
+}
+
 /// State of the trials in a step.
 #[derive(Clone, Copy)]
 pub struct Standing<'a> {
@@ -218,12 +231,17 @@ impl Guard {
         self.check_time(app, scene)
     }
 
-    /// The part of a step that trials and the latest moves of its pages and thread permit now.
-    /// Budgets are not checked here.
-    pub(crate) fn permit(&self, step: Proposal, standing: &Standing<'_>) -> Permitted {
+    /// The part of a step that trials, the latest moves of its pages and thread, and the room on
+    /// the nodes permit now. Budgets of bytes, calls and time are not checked here.
+    pub(crate) fn permit(
+        &self,
+        step: Proposal,
+        standing: &Standing<'_>,
+        site: Site<'_>,
+    ) -> Permitted {
         let checked = self.check_trials(&step, standing);
         match checked.and_then(|()| self.check_residence(&step, standing.now)) {
-            Ok(()) => self.permit_pages(step, standing.now),
+            Ok(()) => self.permit_pages(step, site, standing.now),
             Err(refusal) => {
                 Permitted { step: None, refused: vec![Refused { proposal: step, refusal }] }
             }
@@ -418,7 +436,7 @@ impl Guard {
             }
             // Memory that leaves the target in the same action makes room there.
             let leaves = if sources.contains(&node.to) { resident(node.to) } else { Bytes(0) };
-            let free = self.room(scene, verdicts, node.to);
+            let free = self.room(scene.site(), &verdicts.planned_bytes, node.to);
             if arrives(node.to) > free + leaves {
                 return Err(Refusal::NoMemory { node: node.to, free });
             }
@@ -426,18 +444,13 @@ impl Guard {
         Ok(nodes.iter().map(|node| (*node, resident(node.from))).collect())
     }
 
-    /// Free memory of a node beyond the reserve and the moves that were admitted in this step.
-    fn room(&self, scene: &Scene<'_>, verdicts: &Verdicts, node: usize) -> Bytes {
-        let planned = verdicts.planned_bytes.get(&node).copied().unwrap_or(0);
-        self.free(scene, node) - Bytes(planned)
-    }
-
-    /// Free memory of a node beyond the reserve. If free memory is not known, all memory of the
-    /// node counts as free.
-    fn free(&self, scene: &Scene<'_>, node: usize) -> Bytes {
-        let memory = scene.topology.memory(node);
+    /// Free memory of a node beyond the reserve and beyond the bytes that are planned to go to each
+    /// node. If free memory is not known, all memory of the node counts as free.
+    fn room(&self, site: Site<'_>, planned: &BTreeMap<usize, u64>, node: usize) -> Bytes {
+        let memory = site.topology.memory(node);
         let reserve = Bytes((memory.0 as f64 * self.settings.reserve_share) as u64);
-        scene.model.free_memory.as_ref().map_or(memory, |free| free[node]) - reserve
+        let free = site.model.free_memory.as_ref().map_or(memory, |free| free[node]);
+        free - reserve - Bytes(planned.get(&node).copied().unwrap_or(0))
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Model {
     pub latency_cycles: Option<f64>,
     /// Use of each directed link (0..=1) in the topology's order.
     pub link_use: Option<Vec<f64>>,
-    /// Free memory by node.
+    /// Memory that pages can take, by node: free memory and the page cache.
     pub free_memory: Option<Vec<Bytes>>,
     /// Managed processes, ascending by pid.
     pub apps: Vec<App>,

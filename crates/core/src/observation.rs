@@ -32,7 +32,7 @@ pub struct Observation {
     pub controller_lines: Option<Vec<Counter>>,
     /// Bytes carried by each directed link, in the topology's order.
     pub link_bytes: Option<Vec<Counter>>,
-    /// Free memory of each node now.
+    /// Memory of each node that pages can take now: free memory and the page cache.
     pub free_memory: Option<Vec<Bytes>>,
     /// Processes and threads that the managed ones have started since the previous observation.
     pub births: Option<u64>,

@@ -18,6 +18,7 @@
 
 mod measure;
 mod noise;
+mod phase;
 mod together;
 mod waits;
 
@@ -25,6 +26,7 @@ pub(crate) use measure::PHASE_CHANGE;
 pub use measure::{Comparison, Measure, Verdict};
 pub use noise::Change;
 pub(crate) use noise::LEAST_NOISE;
+pub(crate) use phase::Phase;
 
 use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;

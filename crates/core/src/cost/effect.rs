@@ -4,9 +4,11 @@ use super::group::{Group, summed};
 use super::joining::{Step, move_thread};
 use super::seen::{Sampled, Seen};
 use crate::index_set::CpuSet;
+use crate::matrix::Matrix;
 use crate::model::App;
 use crate::plan::{Action, Mechanism, NodeMove, PageMove, Proposal};
-use alloc::collections::BTreeMap;
+use crate::topology::Topology;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -71,8 +73,8 @@ impl Alteration {
     fn thread(seen: Seen<'_>, place: usize, cpus: &CpuSet, via: Option<usize>) -> Option<Self> {
         let (thread, topology) = (&seen.model.threads[place], seen.topology);
         let last = Some(thread.cpu).filter(|cpu| cpus.contains(*cpu));
-        let target = via.or(last).or_else(|| cpus.iter().next())?;
-        let to = topology.domain_of_cpu(target);
+        let known = via.or(last).map(|cpu| topology.domain_of_cpu(cpu));
+        let to = known.or_else(|| spread(topology, cpus, place))?;
         let from: Vec<(usize, f64)> = match seen.facts.wandering.get(&place) {
             Some(parts) => {
                 let leaves = |domain| !topology.cpus_of_domain(domain).intersects(cpus);
@@ -102,12 +104,12 @@ impl Alteration {
     ) {
         match self {
             Self::Pages(mechanism, moved) => {
-                let asked = asked(groups, seen.topology.node_count());
+                let asked = Asked::by(groups, seen.topology.node_count());
                 groups.iter_mut().for_each(|group| moved.apply(*mechanism, &asked, group));
             }
             Self::Copies(moved) => {
                 let nodes = seen.topology.controllers();
-                let asked = asked(groups, seen.topology.node_count());
+                let asked = Asked::by(groups, seen.topology.node_count());
                 for group in groups.iter_mut().filter(|group| nodes.contains(group.node)) {
                     moved.copy_to(&asked, group);
                 }
@@ -133,6 +135,12 @@ impl Alteration {
     }
 }
 
+/// The cache to which a thread goes that may run behind several: the kernel spreads threads evenly.
+fn spread(topology: &Topology, cpus: &CpuSet, place: usize) -> Option<usize> {
+    let caches: BTreeSet<usize> = cpus.iter().map(|cpu| topology.domain_of_cpu(cpu)).collect();
+    caches.iter().nth(place.checked_rem(caches.len())?).copied()
+}
+
 /// A thread that was held to a node now runs where a CPU is idle.
 fn release(seen: Seen<'_>, place: usize, groups: &mut [Group]) {
     let thread = &seen.model.threads[place];
@@ -143,15 +151,24 @@ fn release(seen: Seen<'_>, place: usize, groups: &mut [Group]) {
     group.unpinned = (group.unpinned + wanted).min(group.wanted);
 }
 
-/// Misses per µs that each node's memory serves.
-fn asked(groups: &[Group], nodes: usize) -> Vec<f64> {
-    let mut asked = vec![0.0; nodes];
-    for group in groups {
-        for (holding, share) in &group.shares {
-            asked[*holding] += group.cpus * group.misses * share;
+/// Misses per µs of a process's threads, by the node of the threads and the node of the memory.
+struct Asked(Matrix<f64>);
+
+impl Asked {
+    fn by(groups: &[Group], nodes: usize) -> Self {
+        let mut asked = Matrix::filled(nodes, 0.0);
+        for group in groups {
+            for (holding, share) in &group.shares {
+                asked[(group.node, *holding)] += group.cpus * group.misses * share;
+            }
         }
+        Self(asked)
     }
-    asked
+
+    /// All misses that a node's memory serves.
+    fn of(&self, holding: usize) -> f64 {
+        self.0.column(holding).sum()
+    }
 }
 
 /// Pages that move, by source and target node. For each pair: their part of the accesses to the
@@ -219,31 +236,39 @@ impl Moved {
     fn parts(
         &self,
         mechanism: Mechanism,
-        asked: &[f64],
+        asked: &Asked,
         group: &Group,
     ) -> Vec<(usize, usize, f64)> {
         let own = group.cpus * group.misses;
-        let mut shares = vec![0.0; asked.len()];
+        let nodes = asked.0.size();
+        let mut shares = vec![0.0; nodes];
         group.shares.iter().for_each(|(node, share)| shares[*node] = *share);
         let part = |((from, to), way): (&(usize, usize), &Way)| {
             let share = shares[*from];
             let samples = way.samples;
-            // The group's share of the accesses to these pages.
+            let all = asked.of(*from);
+            // The group's share of the accesses to these pages. What is known of a node is of all
+            // its groups together.
+            let of_node = |users: f64| {
+                users * share * own / asked.0[(group.node, *from)].max(f64::MIN_POSITIVE)
+            };
             let users = match (samples > 0.0, mechanism) {
                 // Pages that follow were sampled before their threads moved.
                 (_, Mechanism::Following) | (false, Mechanism::Interleaving) => {
-                    share * own / asked[*from].max(1e-12)
+                    share * own / all.max(1e-12)
                 }
-                (true, _) => way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples,
-                (false, Mechanism::Offloading) => f64::from(u8::from(group.node == *from)),
-                (false, _) => f64::from(u8::from(group.node == *to)),
+                (true, _) => {
+                    of_node(way.by_node.get(&group.node).copied().unwrap_or(0.0) / samples)
+                }
+                (false, Mechanism::Offloading) => of_node(f64::from(u8::from(group.node == *from))),
+                (false, _) => of_node(f64::from(u8::from(group.node == *to))),
             };
-            let moved = way.bytes.max(way.sampled.min(1.0)) * asked[*from] * users;
+            let moved = way.bytes.max(way.sampled.min(1.0)) * all * users;
             let part = if own > 0.0 { (moved / own).min(share) } else { 0.0 };
             (part > 0.0).then_some((*from, *to, part))
         };
         let mut parts: Vec<_> = self.ways.iter().filter_map(part).collect();
-        let mut leave = vec![0.0; asked.len()];
+        let mut leave = vec![0.0; nodes];
         parts.iter().for_each(|(from, _, part)| leave[*from] += part);
         for (from, _, part) in &mut parts {
             *part *= (shares[*from] / leave[*from]).min(1.0);
@@ -251,7 +276,7 @@ impl Moved {
         parts
     }
 
-    fn apply(&self, mechanism: Mechanism, asked: &[f64], group: &mut Group) {
+    fn apply(&self, mechanism: Mechanism, asked: &Asked, group: &mut Group) {
         let mut changes = Vec::new();
         for (from, to, part) in self.parts(mechanism, asked, group) {
             changes.extend([(from, -part), (to, part)]);
@@ -260,7 +285,7 @@ impl Moved {
     }
 
     /// Each node reads its own copy.
-    fn copy_to(&self, asked: &[f64], group: &mut Group) {
+    fn copy_to(&self, asked: &Asked, group: &mut Group) {
         let mut changes = Vec::new();
         for (from, _, part) in self.parts(Mechanism::Interleaving, asked, group) {
             changes.extend([(from, -part), (group.node, part)]);
@@ -318,11 +343,56 @@ mod tests {
             let mut group = Group { node: 0, cpus: 2.0, misses: 3.0, ..Group::default() };
             group.shares = shares.iter().copied().enumerate().collect();
             let before: f64 = shares.iter().sum();
-            let asked = asked(core::slice::from_ref(&group), 3);
+            let asked = Asked::by(core::slice::from_ref(&group), 3);
             moved.apply(mechanism, &asked, &mut group);
             let after: f64 = group.shares.iter().map(|(_, share)| share).sum();
             prop_assert!((after - before).abs() < 1e-9, "{before} → {after}");
             prop_assert!(group.shares.iter().all(|(_, share)| *share > 0.0));
+        }
+    }
+
+    #[test]
+    fn threads_that_may_run_behind_several_caches_are_spread_over_them() {
+        let machine = crate::topology::synthetic::parse("node:2 llc:2 core:2").unwrap();
+        let cpus = machine.cpus_of_node(1);
+        let caches: Vec<_> = (0..4).map(|place| spread(&machine, cpus, place)).collect();
+        assert_eq!(caches, [Some(2), Some(3), Some(2), Some(3)]);
+        assert_eq!(spread(&machine, &CpuSet::default(), 1), None);
+    }
+
+    /// A node's caches make no difference to the accesses that go with pages.
+    #[test]
+    fn the_groups_of_a_node_share_what_is_known_of_the_node() {
+        let sampled = Way {
+            bytes: 0.5,
+            samples: 8.0,
+            by_node: BTreeMap::from([(0, 4.0), (1, 4.0)]),
+            ..Way::default()
+        };
+        let unsampled = Way { bytes: 0.5, ..Way::default() };
+        let group = |domain, node, cpus| {
+            let shares = vec![(0, 1.0)];
+            Group { node, domain, cpus, misses: 5.0, shares, ..Group::default() }
+        };
+        for (mechanism, way) in [
+            (Mechanism::Interleaving, &sampled),
+            (Mechanism::CoLocation, &sampled),
+            (Mechanism::CoLocation, &unsampled),
+            (Mechanism::Offloading, &unsampled),
+        ] {
+            let moved = Moved { ways: BTreeMap::from([((0, 1), way.clone())]) };
+            let goes = |groups: &[Group]| {
+                let asked = Asked::by(groups, 2);
+                let went = |group: &Group| {
+                    let parts = moved.parts(mechanism, &asked, group);
+                    let part: f64 = parts.iter().map(|(_, _, part)| part).sum();
+                    part * group.cpus * group.misses
+                };
+                groups.iter().map(went).sum::<f64>()
+            };
+            let one = goes(&[group(0, 0, 4.0), group(2, 1, 4.0)]);
+            let several = goes(&[group(0, 0, 1.0), group(1, 0, 3.0), group(2, 1, 4.0)]);
+            assert!(one > 0.0 && (one - several).abs() < 1e-9, "{mechanism:?}: {one} {several}");
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) const PAGE_NS: f64 = 2_000.0;
 /// Time for each page of a bulk move, relative to single pages. It was 0.7 with four workers
 /// (emulated, docs/results/move-memory.md); other costs of the move are added.
 const BULK_SHARE: f64 = 0.8;
-/// ns for which each thread of a process stops for a moved page: the TLB flush, in batches.
+/// ns for which each running thread of a process stops for a moved page: the TLB flush, in batches.
 const FLUSH_NS: f64 = 30.0;
 /// Bytes of cache that a moved thread fills again, if the caches are not known: the second level
 /// and a part of the last.
@@ -117,8 +117,10 @@ impl MoveCosts {
     #[must_use]
     pub fn seconds(&self, seen: Seen<'_>, steps: &[&Proposal]) -> f64 {
         let ns = |step: &&Proposal| {
-            let threads = step.action.pid().and_then(|pid| seen.model.app(pid));
-            let flush = FLUSH_NS * threads.map_or(1, |app| app.threads.len()) as f64;
+            let app = step.action.pid().and_then(|pid| seen.model.app(pid));
+            // Only CPUs that run the process are interrupted.
+            let running = |app| seen.model.threads_of(app).iter().map(|one| one.cpu_share).sum();
+            let flush = FLUSH_NS * app.map_or(1.0, running);
             let pages = |count: f64, each: f64| count * (each + flush);
             match &step.action {
                 Action::MovePages { pages: list, .. } | Action::Replicate { pages: list, .. } => {
@@ -321,6 +323,36 @@ mod tests {
             assert!(least(0.4, evidence) > 0.1, "{evidence:?}");
             assert!(least(0.4, evidence) < least(0.4, COUNTED), "{evidence:?}");
         }
+    }
+
+    /// Programs with pools of threads have many that sleep.
+    #[test]
+    fn moving_pages_stops_only_threads_that_run() {
+        use crate::index_set::CpuSet;
+        use crate::model::{App, Model, Thread};
+        use crate::plan::{Mechanism, Reason};
+        use crate::units::{PAGE_SHIFT, Tid};
+        use alloc::string::ToString as _;
+        let topology = crate::topology::synthetic::parse("node:2 core:2").unwrap();
+        let seconds = |sleeping: u32| {
+            let mut model = Model::empty(2);
+            for tid in 0..1 + sleeping {
+                let mut thread = Thread::new(Tid(1 + tid), 0, 0, CpuSet::first(4));
+                thread.cpu_share = if tid == 0 { 1.0 } else { 0.0 };
+                model.threads.push(thread);
+            }
+            model.apps.push(App::new(Pid(1), 0..model.threads.len()));
+            let page = PageMove { address: 0, shift: PAGE_SHIFT, from: 0, to: 1 };
+            let mechanism = Mechanism::CoLocation;
+            let action = Action::MovePages { pid: Pid(1), mechanism, pages: alloc::vec![page] };
+            let step = Proposal { policy: "test", action, reason: Reason::Other("x".to_string()) };
+            let pages = super::super::seen::Sampled::of(&model, &topology);
+            let facts = Facts::of(&model, &topology);
+            let seen = Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
+            MoveCosts::of(&topology).seconds(seen, &[&step])
+        };
+        assert!(seconds(0) > 0.0);
+        assert!((seconds(500) - seconds(0)).abs() < 1e-12);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Admission of page moves and replication, page by page.
 
 use super::history::Subject;
-use super::{Guard, Scene, Verdicts};
+use super::{Guard, Scene, Site, Verdicts};
 use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Permitted, Proposal, Refusal, Refused};
 use crate::units::{Bytes, Nanos, Pid};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Kinds of actions on pages.
@@ -67,18 +68,28 @@ impl Guard {
         }
     }
 
-    /// Returns the pages of a step that stayed long enough to move. A step without pages is
-    /// returned whole.
-    pub(super) fn permit_pages(&self, step: Proposal, now: Nanos) -> Permitted {
+    /// Returns the pages of a step that stayed long enough to move, may be on their target and find
+    /// room there. A step without pages is returned whole.
+    pub(super) fn permit_pages(&self, step: Proposal, site: Site<'_>, now: Nanos) -> Permitted {
         let Action::MovePages { pid, pages, .. } = &step.action else {
             return Permitted::all(step);
         };
+        let Some(app) = site.model.app(*pid) else { return Permitted::all(step) };
+        let mut planned = BTreeMap::new();
         let mut stays: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         let mut goes = Vec::with_capacity(pages.len());
         for page in pages {
             let subject = Subject::Page(*pid, page.address);
-            match self.history.may_move(subject, now, &self.settings, false) {
-                Ok(()) => goes.push(*page),
+            let checked = self
+                .history
+                .may_move(subject, now, &self.settings, false)
+                .and_then(|()| self.check_target(app, page, PagesKind::Move, site))
+                .and_then(|()| self.check_room(page, page.to.into(), site, &planned));
+            match checked {
+                Ok(()) => {
+                    *planned.entry(page.to.into()).or_default() += page.bytes().0;
+                    goes.push(*page);
+                }
                 Err(refusal) => add_refused(&mut stays, refusal, *page),
             }
         }
@@ -100,29 +111,16 @@ impl Guard {
         scene: &Scene<'_>,
         verdicts: &Verdicts,
     ) -> Result<(), Refusal> {
+        let site = scene.site();
+        self.check_target(app, page, kind, site)?;
         let (from, to) = (usize::from(page.from), usize::from(page.to));
-        let count = scene.topology.node_count();
-        if from >= count || to >= count || (kind == PagesKind::Move && from == to) {
-            return Err(Refusal::Malformed);
-        }
-        if !app.may_use_node(to) {
-            return Err(Refusal::NodeNotAllowed { node: to });
-        }
-        // Dropping copies undoes a change, so it is always allowed.
-        if kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
-            return Err(Refusal::PolicyUnread);
-        }
-        self.check_sharers(app, page, scene.model)?;
-        let room_on = |node: usize| {
-            let free = self.room(scene, verdicts, node);
-            if page.bytes() > free { Err(Refusal::NoMemory { node, free }) } else { Ok(()) }
-        };
+        let check_room = |node| self.check_room(page, node, site, &verdicts.planned_bytes);
         match kind {
-            PagesKind::Move => room_on(to)?,
+            PagesKind::Move => check_room(to)?,
             // Each node gets a copy, except the node of the page itself.
             PagesKind::Replicate => {
                 let controllers = scene.topology.controllers();
-                controllers.iter().filter(|&node| node != from).try_for_each(room_on)?;
+                controllers.iter().filter(|&node| node != from).try_for_each(check_room)?;
             }
             // Dropping copies frees memory.
             PagesKind::Unreplicate => return Ok(()),
@@ -134,6 +132,41 @@ impl Guard {
             }
         }
         Ok(())
+    }
+
+    /// Checks that a page may be on its target, for all processes that have mapped it.
+    fn check_target(
+        &self,
+        app: &App,
+        page: &PageMove,
+        kind: PagesKind,
+        site: Site<'_>,
+    ) -> Result<(), Refusal> {
+        let (from, to) = (usize::from(page.from), usize::from(page.to));
+        let count = site.topology.node_count();
+        if from >= count || to >= count || (kind == PagesKind::Move && from == to) {
+            return Err(Refusal::Malformed);
+        }
+        if !app.may_use_node(to) {
+            return Err(Refusal::NodeNotAllowed { node: to });
+        }
+        // Dropping copies undoes a change, so it is always allowed.
+        if kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
+            return Err(Refusal::PolicyUnread);
+        }
+        self.check_sharers(app, page, site.model)
+    }
+
+    /// Checks that a page finds room on a node, beside the bytes that are planned to go to each.
+    fn check_room(
+        &self,
+        page: &PageMove,
+        node: usize,
+        site: Site<'_>,
+        planned: &BTreeMap<usize, u64>,
+    ) -> Result<(), Refusal> {
+        let free = self.room(site, planned, node);
+        if page.bytes() > free { Err(Refusal::NoMemory { node, free }) } else { Ok(()) }
     }
 
     /// Checks that a page stayed long enough, and notes that it changes now. Copies have a history
@@ -254,5 +287,57 @@ fn add_refused(groups: &mut Vec<(Refusal, Vec<PageMove>)>, refusal: Refusal, pag
     match groups.iter_mut().find(|(of, _)| of.same_cause(&refusal)) {
         Some((_, pages)) => pages.push(page),
         None => groups.push((refusal, alloc::vec![page])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::{GuardSettings, Standing};
+    use crate::index_set::NodeSet;
+    use crate::plan::{Mechanism, Reason};
+    use crate::topology::synthetic;
+    use crate::trial::Trials;
+    use crate::units::PAGE_SHIFT;
+    use alloc::collections::BTreeSet;
+    use alloc::string::ToString as _;
+
+    /// A step that the guard would refuse must not keep another policy from the process.
+    #[test]
+    fn a_step_is_permitted_as_far_as_its_pages_find_room_where_they_may_be() {
+        let topology = synthetic::parse("node:3 core:1").unwrap();
+        let mut model = Model::empty(3);
+        let mut app = App::new(Pid(1), 0..0);
+        app.allowed_nodes = Some([0, 1].into_iter().collect::<NodeSet>());
+        model.apps.push(app);
+        let settings = GuardSettings::acting();
+        let reserve = (topology.memory(1).0 as f64 * settings.reserve_share) as u64;
+        let plenty = topology.memory(0);
+        model.free_memory = Some(alloc::vec![plenty, Bytes(reserve + (2 << PAGE_SHIFT)), plenty]);
+        let page = |number: u64, to| PageMove {
+            address: number << PAGE_SHIFT,
+            shift: PAGE_SHIFT,
+            from: 0,
+            to,
+        };
+        let pages = [1, 1, 1, 2].into_iter().enumerate();
+        let pages = pages.map(|(number, to)| page(number as u64, to)).collect();
+        let action = Action::MovePages { pid: Pid(1), mechanism: Mechanism::CoLocation, pages };
+        let step = Proposal { policy: "test", action, reason: Reason::Other("x".to_string()) };
+        let (running, unready, trials) = (BTreeMap::new(), BTreeSet::new(), Trials::default());
+        let now = Nanos::from_secs(100);
+        let standing = Standing { now, running: &running, unready: &unready, tried: &trials };
+        let guard = Guard::new(settings, 3);
+        let permitted = guard.permit(step, &standing, Site { model: &model, topology: &topology });
+        let (_, goes) = permitted.step.as_ref().and_then(|one| pages_of(&one.action)).unwrap();
+        assert_eq!(goes, [page(0, 1), page(1, 1)]);
+        let refused: Vec<&Refusal> = permitted.refused.iter().map(|one| &one.refusal).collect();
+        assert!(
+            matches!(
+                refused[..],
+                [Refusal::NoMemory { node: 1, .. }, Refusal::NodeNotAllowed { node: 2 }]
+            ),
+            "{refused:?}"
+        );
     }
 }

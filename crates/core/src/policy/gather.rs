@@ -235,7 +235,8 @@ fn place(
     let has_room = |node: usize| {
         let comes = all - memory[node].0;
         let reserve = (topology.memory(node).0 as f64 * RESERVE_SHARE) as u64;
-        model.free_memory.as_ref().is_none_or(|free| free[node].0 >= comes + reserve)
+        let free = model.free_memory.as_ref();
+        comes == 0 || free.is_none_or(|free| free[node].0 >= comes + reserve)
     };
     let fits = |node: &usize| {
         let free = load.cores[*node].saturating_sub(load.running[*node] - here(*node));

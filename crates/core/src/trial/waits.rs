@@ -11,8 +11,7 @@
 //! between, waits by the same rule for every process. The guard protects the harmed process for
 //! longer.
 
-use super::{Change, Judged, Measure, Verdict};
-use crate::limits::MIN_TRIAL_WINDOWS;
+use super::{Change, Judged, Measure, Phase, Verdict};
 use crate::plan::Kind;
 use crate::units::Nanos;
 use alloc::collections::BTreeMap;
@@ -52,10 +51,8 @@ struct Doubling {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wait {
     doubling: Doubling,
-    /// Measures of the program at the last verdict.
-    phase: Measure,
-    /// Windows in a row that belong to another phase.
-    others: usize,
+    /// What the program did at the last verdict.
+    phase: Phase,
 }
 
 impl Doubling {
@@ -108,13 +105,12 @@ impl Wait {
     /// program's measures at its end.
     pub(crate) fn after(before: Option<&Self>, took: Nanos, phase: Measure, now: Nanos) -> Self {
         let before = before.map_or(Doubling::default(), |wait| wait.doubling);
-        Self { doubling: before.after(took, now), phase, others: 0 }
+        Self { doubling: before.after(took, now), phase: Phase::new(now, phase) }
     }
 
-    /// Checks whether a window belongs to another phase. A single window may be noise; as many as a
-    /// verdict needs end the wait.
+    /// Ends the wait if this window, and those before it, belong to another phase.
     pub(crate) fn take_in(&mut self, window: &Measure, now: Nanos) {
-        self.others = if window.is_phase_of(&self.phase) { 0 } else { self.others + 1 };
+        self.phase.take_in(window, now);
         if self.is_of_another_phase() {
             self.doubling.until = self.doubling.until.min(now);
         }
@@ -122,7 +118,7 @@ impl Wait {
 
     /// Whether another phase ended it.
     pub(crate) fn is_of_another_phase(&self) -> bool {
-        self.others >= MIN_TRIAL_WINDOWS
+        self.phase.is_over()
     }
 
     /// Remaining time.
@@ -186,6 +182,7 @@ fn keys(judged: &Judged) -> impl Iterator<Item = Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MIN_TRIAL_WINDOWS;
     use alloc::vec;
     use alloc::vec::Vec;
 
