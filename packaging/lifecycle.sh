@@ -112,6 +112,8 @@ started() {
     check "the kernel lets the daemon count" not sh -c \
         "rondpoint status | grep -q 'refuses performance events'"
     check "the daemon gives its thread another mask" comes 30 is_narrow
+    check "root manages a program beside the daemon" rondpoint run -- true
+    check "root's restore finds nothing left" rondpoint restore
 }
 
 confined() {
@@ -262,7 +264,7 @@ removed() {
     check "the configuration stays" cmp "$work/edited" /etc/rondpoint/rondpoint.toml
     check "dpkg purges the package" dpkg --purge rondpoint
     rm -f /etc/sysctl.d/rondpoint-perf.conf
-    check "no file is left" is "$(find / -xdev -path "$work" -prune -o -path "$package" -prune -o -iname '*rondpoint*' -print; ls -d /run/rondpoint 2>/dev/null)" ""
+    check "no file is left" is "$(find / -xdev -path "$work" -prune -o -path "$package" -prune -o -iname '*rondpoint*' -print; ls -d /run/rondpoint /run/rondpoint-root 2>/dev/null)" ""
     check "no user is left" not getent passwd rondpoint
     check "no group is left" not getent group rondpoint
     check "systemd knows no unit of that name" is "$(systemctl list-units --all --plain --no-legend 'rondpoint*')" ""

@@ -9,6 +9,7 @@ pub mod masks;
 pub mod pages;
 #[cfg(test)]
 mod refusals;
+mod returning;
 mod sharers;
 pub mod threads;
 
@@ -24,7 +25,7 @@ use self::follow::{Home, Look};
 use self::masks::{Change, Masks, Task};
 use self::pages::{InRanges, Origin};
 use self::sharers::Sharers;
-use self::threads::{Outside, Wanted};
+use self::threads::Wanted;
 use crate::LinuxError;
 use crate::bulk;
 use crate::cpuset::Cpusets;
@@ -35,7 +36,6 @@ use crate::probe::{Capability, has_capability};
 use crate::root::{self, Root};
 use crate::syscall::advice::Advice;
 use crate::syscall::pages::Reach;
-use crate::syscall::time::since_boot_ns;
 
 /// A process by number and start time. The number alone may be reused for another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,6 +211,18 @@ impl Actor {
     /// Applies one step. The caller has written its inverse into the ledger. The ledger also gets
     /// the process that is stopped for the step.
     pub fn step(&mut self, plan: &Plan, step: usize, ledger: &mut LedgerFile) -> Outcome {
+        self.step_until(plan, step, ledger, &mut || false)
+    }
+
+    /// As [`Self::step`]. While memory moves, `is_called` is asked about twenty times a second
+    /// whether to end that.
+    pub fn step_until(
+        &mut self,
+        plan: &Plan,
+        step: usize,
+        ledger: &mut LedgerFile,
+        is_called: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
         let begin = Instant::now();
         let mut frozen = Nanos(0);
         let result = match plan.steps.get(step) {
@@ -226,7 +238,7 @@ impl Actor {
                 action: Action::MoveProcessMemory { pid, nodes, freeze, .. }, ..
             }) => {
                 let ledger = freeze.then_some(ledger);
-                let (result, stood) = self.move_memory(*pid, nodes, ledger);
+                let (result, stood) = self.move_memory(*pid, nodes, ledger, is_called);
                 frozen = stood;
                 result
             }
@@ -254,11 +266,12 @@ impl Actor {
         pid: Pid,
         nodes: &[NodeMove],
         freeze: Option<&mut LedgerFile>,
+        is_called: &mut dyn FnMut() -> bool,
     ) -> (StepResult, Nanos) {
         let Some(process) = self.identity(pid) else { return (StepResult::Gone, Nanos(0)) };
         let kernel = |node: usize| self.topology.kernel_node(node);
         let ways = nodes.iter().map(|way| (kernel(way.from), kernel(way.to))).collect();
-        bulk::step(&self.root, process, ways, freeze)
+        bulk::step(&self.root, process, ways, freeze, is_called)
     }
 
     fn move_pages(&mut self, pid: Pid, pages: &[PageMove]) -> StepResult {
@@ -289,42 +302,6 @@ impl Actor {
             | Action::SetSampling { .. } => StepResult::Unsupported,
         }
     }
-
-    /// Whether the mask of any thread was ever changed.
-    #[must_use]
-    pub fn has_changed_masks(&self) -> bool {
-        !self.masks.is_empty()
-    }
-
-    /// Restores all masks of the tree, and forgets them unless the kernel refused one.
-    pub fn begin_anew(&mut self) -> threads::Restored {
-        let restored = threads::restore_all(&self.root, &self.masks, Outside::TryAgain);
-        if restored.refused == 0 {
-            *self = Self::new(self.root.clone(), self.topology.clone(), self.home.first);
-        }
-        restored
-    }
-
-    /// Restores the masks of one process, which is not managed from now on. If the kernel refuses a
-    /// mask, all are tried again when the tree ends.
-    pub fn release(&mut self, process: Identity) -> threads::Restored {
-        let restored = threads::restore_process(&self.root, &self.masks, process);
-        if restored.refused > 0 {
-            return restored;
-        }
-        let now = Nanos(since_boot_ns());
-        let own: Vec<Task> =
-            self.masks.tasks().filter(|task| task.process == process).copied().collect();
-        own.iter().for_each(|task| self.masks.let_go(task, now));
-        self.answers = Answers::default();
-        restored
-    }
-
-    /// Restores all masks of the tree for good.
-    #[must_use]
-    pub fn restore_masks(&self) -> threads::Restored {
-        threads::restore(&self.root, &self.masks)
-    }
 }
 
 #[cfg(test)]
@@ -336,6 +313,7 @@ mod tests {
     use crate::parse::stat;
     use crate::syscall::memory::{Anonymous, page_bytes};
     use crate::syscall::process::ticks_per_second;
+    use crate::syscall::time::since_boot_ns;
 
     fn plan(pid: Pid, address: u64) -> Plan {
         let pages = vec![PageMove { address, shift: 12, from: 0, to: 0 }];
@@ -433,12 +411,20 @@ mod tests {
         assert_eq!(mask(), before);
         // Once it has ended the mask is free.
         actor.bound.clear();
-        assert_eq!(actor.prepare(&plan).len(), 1);
+        let mut entries = actor.prepare(&plan);
+        assert_eq!(entries.len(), 1);
         assert_eq!(actor.step(&plan, 0, &mut ledger).result, StepResult::Done);
         assert_eq!(mask(), cpus);
         // Left alone, it hands down no mask of ours.
-        assert_eq!(actor.release(process).put_back, 1);
+        let (restored, told) = actor.release(process);
+        assert_eq!(restored.put_back, 1);
         assert_eq!(mask(), before);
+        entries.extend(told);
+        let after_a_kill = Masks::of_ledger(&entries);
+        let task = threads::find(&root, process, Tid(process.pid.0)).unwrap().unwrap();
+        for mask in [&before, &cpus] {
+            assert_eq!(after_a_kill.standing(&task, mask, None), masks::Standing::Untouched);
+        }
         let (released, ticks) = (since_boot_ns(), 2_000_000_000 / ticks_per_second());
         while since_boot_ns() < released + ticks {
             std::thread::yield_now();

@@ -29,7 +29,7 @@ mod namespaces;
 
 pub use self::ended::Ended;
 pub use self::entry::{Entry, MaskEntry};
-pub use self::legacy::{Found, Left, Legacy, each_left, left_behind};
+pub use self::legacy::{Found, Left, Legacy, each_left, left_behind, left_by_others};
 use self::namespaces::Namespaces;
 
 /// Version of the format.
@@ -231,8 +231,14 @@ fn line(entry: &Entry) -> String {
     serde_json::to_string(entry).expect("entries have string keys only") + "\n"
 }
 
-/// Folder of this user's ledgers: `/run/rondpoint` for root, else the user's runtime folder, else
-/// the user's state folder. `None` if the user has none of them. Others may never write it.
+/// The runtime folder of the packaged service (`RuntimeDirectory=` of packaging/rondpoint.service).
+pub const SERVICES: &str = "/run/rondpoint";
+/// Root's folder where the service has a user of its own.
+const ROOTS: &str = "/run/rondpoint-root";
+
+/// Folder of this user's ledgers: `/run/rondpoint` for root, or `/run/rondpoint-root` beside a
+/// service of another user. Others have their runtime folder, or else their state folder. `None` if
+/// the user has none of them. Others may never write it.
 #[must_use]
 pub fn own_folder() -> Option<PathBuf> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
@@ -245,6 +251,7 @@ pub fn own_folder() -> Option<PathBuf> {
     };
     folder(&Places {
         owns_run,
+        is_services: is_of_another(Path::new(SERVICES)),
         runtime: runtime.as_deref(),
         state: state.as_deref(),
         home: home.as_deref(),
@@ -256,6 +263,8 @@ pub fn own_folder() -> Option<PathBuf> {
 struct Places<'a> {
     /// Whether `/run` belongs to this user: root of the machine, not of a user namespace.
     owns_run: bool,
+    /// Whether [`SERVICES`] belongs to another user.
+    is_services: bool,
     /// Value of `$XDG_RUNTIME_DIR`.
     runtime: Option<&'a Path>,
     /// Value of `$XDG_STATE_HOME`.
@@ -269,9 +278,15 @@ fn folder(places: &Places<'_>) -> Option<PathBuf> {
     let state =
         || absolute(places.state).or_else(|| Some(absolute(places.home)?.join(".local/state")));
     if places.owns_run {
-        return Some(PathBuf::from("/run/rondpoint"));
+        return Some(PathBuf::from(if places.is_services { ROOTS } else { SERVICES }));
     }
     Some(absolute(places.runtime).or_else(state)?.join("rondpoint"))
+}
+
+/// Whether a folder is there and belongs to another user.
+#[must_use]
+pub fn is_of_another(folder: &Path) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|found| found.uid() != effective_user())
 }
 
 /// Makes a folder that only its owner may enter. A folder of another user is refused, because a

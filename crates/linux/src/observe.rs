@@ -28,7 +28,7 @@ mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
@@ -49,6 +49,9 @@ use sensors::{Scope, Sensors};
 use subject::Start;
 use tasks::Births;
 
+/// Time after which all lists of children are read again, whatever records say (our choice). There
+/// are none of processes that forked while their events were opened, or on a CPU that was off.
+const BETWEEN_LISTS: Duration = Duration::from_secs(60);
 /// Most names of threads that one look reads from `/proc` (our choice).
 const MOST_NAMES: usize = 256;
 /// The next reading of a process's mappings waits this many times the duration of the last one.
@@ -71,6 +74,9 @@ pub struct Observer {
     free_memory: FreeMemory,
     uptime: Kept,
     names: BTreeMap<Tid, String>,
+    /// When all lists of children were read last, and whether records of births were lost since.
+    listed: Instant,
+    lost: bool,
     last: Vec<CpuReading>,
     /// Whether counting ran without a pause since the last look.
     rested: bool,
@@ -129,10 +135,20 @@ impl Observer {
         settings: &Settings,
     ) -> Result<Self, LinuxError> {
         let sensors = sensors::open(&root, &machine, scope, settings)?;
-        let free_memory = FreeMemory::of(&root, &machine.topology);
-        let (names, last) = (BTreeMap::new(), Vec::new());
+        let free_memory = FreeMemory::with_page_cache(&root, &machine.topology);
         let uptime = Kept::new(root.in_proc("uptime"), true);
-        Ok(Self { root, machine, sensors, free_memory, uptime, names, last, rested: false })
+        Ok(Self {
+            root,
+            machine,
+            sensors,
+            free_memory,
+            uptime,
+            names: BTreeMap::new(),
+            listed: Instant::now(),
+            lost: false,
+            last: Vec::new(),
+            rested: false,
+        })
     }
 
     /// Sentences about missing sensors, with the causes.
@@ -332,6 +348,17 @@ impl Observer {
         numa_statistics(&self.root)
     }
 
+    /// The births that records tell of. `lost`: whether some of them were lost.
+    fn births<'a>(&mut self, news: &'a TaskNews, lost: bool) -> Births<'a> {
+        // The kernel may tell of lost records only with a later one.
+        let may_miss = lost | std::mem::replace(&mut self.lost, lost) | (news.bad_records > 0);
+        let anew = self.listed.elapsed() >= BETWEEN_LISTS;
+        if anew {
+            self.listed = Instant::now();
+        }
+        Births { known: &news.born, all: !may_miss && !anew, anew }
+    }
+
     /// Reads all sensors and `/proc` once.
     ///
     /// # Errors
@@ -347,10 +374,9 @@ impl Observer {
             }
             None => (None, TaskNews::default()),
         };
-        self.names.extend(news.names);
-        let topology = &self.machine.topology;
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
-        let births = Births { known: &news.born, all: !lost && news.bad_records == 0 };
+        let births = self.births(&news, lost);
+        let topology = &self.machine.topology;
         // With samples of all tasks, a new task belongs to no program until its parent is known.
         let of_program = self.sensors.sampler.is_some() && !self.sensors.all_tasks;
         let born = of_program.then_some(news.births);
@@ -359,7 +385,9 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let controller_lines = self.sensors.uncore.controller_lines()?;
         let mut processes = self.sensors.tasks.observe(topology, births)?;
+        // A manager shows no names, and the names of all programs that ever ran have no limit.
         if !self.sensors.managing {
+            self.names.extend(news.names);
             let is_told = self.sensors.sampler.is_some();
             read_names(&self.root, &processes, is_told, &mut self.names);
         }

@@ -8,6 +8,7 @@
 pub mod advice;
 pub mod affinity;
 pub mod descriptors;
+pub mod dispositions;
 pub mod guardian;
 pub mod limits;
 pub mod memory;

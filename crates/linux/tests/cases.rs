@@ -26,7 +26,7 @@ fn process_42(root: &Path) -> (Vec<u64>, Vec<(u32, Vec<u32>)>) {
     let root = Root::captured(root);
     let machine = topology::discover(&root).unwrap().topology;
     let mut tasks = tasks::Tasks::new(root, Pid(42), None);
-    let births = tasks::Births { known: &[], all: false };
+    let births = tasks::Births::default();
     let found = tasks.observe(&machine, births).unwrap();
     let process = found.iter().find(|process| process.pid == Pid(42)).unwrap();
     let memory = process.memory.clone().unwrap().iter().map(|Bytes(bytes)| *bytes).collect();

@@ -53,7 +53,7 @@ fn files_of_processes_leave_some() {
     let own = Pid(std::process::id());
     let mut tasks = Tasks::new(Root::live(), own, None);
     for _ in 0..2 {
-        let births = Births { known: &[], all: false };
+        let births = Births::default();
         let seen = tasks.observe(&machine, births).expect("this process lives");
         assert!(seen[0].threads.len() as u64 > ALLOWED, "{}", seen[0].threads.len());
     }

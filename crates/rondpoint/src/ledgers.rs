@@ -135,7 +135,20 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         }
         Found::Left(left) => work_off(&left, &machine.topology, &mut restored),
     })?;
-    let refused = restored.threads.refused + restored.frozen.refused;
+    let service = Path::new(ledger_file::SERVICES);
+    let others = match ledger_file::is_of_another(service) {
+        true => ledger_file::left_by_others(service),
+        false => 0,
+    };
+    if others > 0 {
+        say(format!(
+            "the daemon's user left {} in {}, which root does not trust; the daemon undoes them \
+             when it starts: systemctl start rondpoint",
+            many(others as u64, "ledger"),
+            service.display()
+        ));
+    }
+    let refused = restored.threads.refused + restored.frozen.refused + others as u64;
     let whole =
         refused == 0 && restored.unseen == 0 && restored.set_aside.is_empty() && unusable == 0;
     if arguments.json {
@@ -143,7 +156,7 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
     }
     let text = match (restored.ledgers, arguments.dry_run) {
         // What could not be read was told.
-        (0, _) if unusable > 0 => String::new(),
+        (0, _) if unusable + others > 0 => String::new(),
         (0, _) => "nothing was left behind\n".to_string(),
         (count, true) => due.text(count),
         (_, false) => restored.text(),
@@ -233,7 +246,7 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         Entry::Memory { nodes, .. } => {
             let ways = nodes.iter().copied().collect();
             // No process has to stand still for it now.
-            (bulk::step(&Root::live(), process, ways, None).0, 0)
+            (bulk::step(&Root::live(), process, ways, None, &mut || false).0, 0)
         }
         _ => {
             restored.skipped += 1;

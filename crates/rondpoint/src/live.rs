@@ -63,6 +63,10 @@ pub(crate) trait Watched {
         true
     }
 
+    /// Called often while memory moves, which may take long: whether something has come that ends
+    /// the move.
+    fn is_called(&mut self) -> bool;
+
     /// Whether a process may be changed now. Asked before each plan that changes it.
     fn may_change(&mut self, _pid: Pid) -> bool {
         true
@@ -163,7 +167,10 @@ impl<W: Watched> LiveHost<W> {
             self.note(format!("a process born with a changed mask is not written down: {error}"));
         }
         let there = observation.processes.iter().map(|process| process.pid).collect();
-        self.rates.forget_gone(&there);
+        if let Some(rate) = self.rates.forget_gone(&there) {
+            let result = self.watched.observer().set_rate(rate).map(|_| ());
+            self.note_failure("setting the rate of sampling", result);
+        }
         observation
     }
 
@@ -247,7 +254,8 @@ impl<W: Watched> LiveHost<W> {
             };
             return outcome(plan, step, result);
         }
-        let outcome = self.trees.act(plan, step);
+        let watched = &mut self.watched;
+        let outcome = self.trees.act(plan, step, &mut || watched.is_called());
         if let Some(pid) = action.pid() {
             self.watched.observer().look_again_at(pid);
         }

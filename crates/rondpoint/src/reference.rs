@@ -23,7 +23,8 @@ Generated from the command line by
 | `/etc/rondpoint/calibration.toml` | what `rondpoint calibrate` measured; read by all commands that decide or forecast |
 | `/etc/rondpoint/rondpoint.toml` | configuration of the daemon |
 | `/run/rondpoint/control` | the daemon's socket |
-| `/run/rondpoint` | ledgers of root's managers: how each change is undone |
+| `/run/rondpoint` | ledgers of the daemon and of root's managers: how each change is undone |
+| `/run/rondpoint-root` | ledgers of root's managers where the daemon has a user of its own |
 | `$XDG_RUNTIME_DIR/rondpoint` | ledgers of other users' managers |
 | `SUDO_UID`, `SUDO_GID` | set by sudo; a program that `run` starts runs as this user |
 | `PKEXEC_UID`, `DOAS_USER` | set by pkexec and doas; the same, for users of `/etc/passwd` |

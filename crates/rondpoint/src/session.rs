@@ -19,17 +19,15 @@ use rondpoint_linux::claim::{self, Claim};
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
 use rondpoint_linux::parse::{accounts, schedstat};
-use rondpoint_linux::syscall::descriptors;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
-use rondpoint_linux::syscall::scheduler;
 use rondpoint_linux::syscall::signal::{self, Signals};
+use rondpoint_linux::syscall::{descriptors, scheduler};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
 pub(crate) use self::memory::{has_heap, has_stack, with_stack};
 pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
-use crate::live::Watched;
-use crate::live::trees::Trees;
+use crate::live::{Watched, trees::Trees};
 use crate::placement::Placement;
 use crate::terminal;
 
@@ -352,6 +350,10 @@ impl Watched for Session {
 
     fn wait(&mut self, _trees: &mut Trees, deadline: Instant) -> Result<Turn> {
         Session::wait(self, deadline)
+    }
+
+    fn is_called(&mut self) -> bool {
+        self.program.signals().is_ok_and(|is_over| is_over)
     }
 }
 

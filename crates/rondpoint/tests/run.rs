@@ -70,6 +70,25 @@ fn the_program_keeps_its_output_and_status_and_the_report_says_what_was_done() {
 }
 
 /// Field 41 of `/proc/PID/stat` is the scheduling policy: 0 the default, 3 `SCHED_BATCH`.
+/// Services of systemd ignore SIGPIPE, and some callers ignore SIGCHLD.
+#[test]
+fn signals_that_the_caller_ignores_stay_ignored_and_the_status_is_passed_on() {
+    const PIPE: u32 = 13;
+    let program = env!("CARGO_BIN_EXE_rondpoint");
+    let under = |ignored: &str, script: &str| {
+        let line = format!("{ignored} exec {program} run --quiet -- sh -c '{script}'");
+        Command::new("sh").args(["-c", &line]).output().expect("the program starts")
+    };
+    let script = "sed -n s/^SigIgn:.//p /proc/self/status; exit 3";
+    for (ignored, expected) in [("trap \"\" PIPE CHLD;", true), ("", false)] {
+        let found = under(ignored, script);
+        assert_eq!(found.status.code(), Some(3), "{ignored} {}", errors(&found));
+        let text = String::from_utf8_lossy(&found.stdout);
+        let mask = u64::from_str_radix(text.trim(), 16).expect("a mask");
+        assert_eq!(mask & (1 << (PIPE - 1)) != 0, expected, "{ignored} {text}");
+    }
+}
+
 #[test]
 fn the_manager_preempts_nobody_and_the_program_is_scheduled_as_ever() {
     let script = "cut -d' ' -f41 /proc/$$/stat /proc/$PPID/stat";

@@ -41,8 +41,18 @@ impl Task {
     /// The ledger's entry about a thread that has chosen its mask.
     #[must_use]
     pub fn entry(&self) -> Entry {
+        self.own_mask(None)
+    }
+
+    /// The ledger's entry about a thread that got its first mask back.
+    #[must_use]
+    pub fn returned_entry(&self, at: Nanos) -> Entry {
+        self.own_mask(Some(at.0))
+    }
+
+    fn own_mask(&self, returned: Option<u64>) -> Entry {
         let Self { process: Identity { pid, started }, tid, started: born } = *self;
-        Entry::OwnMask { pid: pid.0, started: started.0, tid: tid.0, born: born.0 }
+        Entry::OwnMask { pid: pid.0, started: started.0, tid: tid.0, born: born.0, returned }
     }
 }
 
@@ -153,10 +163,13 @@ impl Masks {
                     last = Some(change.plan);
                     masks.enter(&change);
                 }
-                Entry::OwnMask { tid, born, .. } => {
-                    let process = entry.process();
-                    let task = |process| Task { process, tid: Tid(*tid), started: Nanos(*born) };
-                    process.into_iter().for_each(|process| masks.let_choose(task(process)));
+                Entry::OwnMask { tid, born, returned, .. } => {
+                    let Some(process) = entry.process() else { continue };
+                    let task = Task { process, tid: Tid(*tid), started: Nanos(*born) };
+                    match returned {
+                        Some(at) => masks.let_go(&task, Nanos(*at)),
+                        None => masks.let_choose(task),
+                    }
                 }
                 Entry::Member { .. } => masks.family.extend(entry.process()),
                 _ => {}

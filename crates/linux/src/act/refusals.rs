@@ -44,15 +44,15 @@ fn masks_that_the_kernel_refuses_to_restore_are_tried_again_at_the_end() {
     };
     let absent = CpuSet::from_iter([8000]);
     let mut actor = held(&absent);
-    assert_eq!(actor.release(process).refused, 1);
-    assert_eq!(actor.begin_anew().refused, 1, "it is tried again");
+    assert_eq!(actor.release(process).0.refused, 1);
+    assert_eq!(actor.begin_anew().0.refused, 1, "it is tried again");
     let restored = actor.restore_masks();
     assert_eq!((restored.outside, restored.refused), (1, 0), "for the last time");
     let mut actor = held(&before);
-    assert_eq!(actor.release(process).refused, 0);
+    assert_eq!(actor.release(process).0.refused, 0);
     assert_eq!(actor.masks.tasks().count(), 0);
     let mut actor = held(&before);
-    assert_eq!(actor.begin_anew().refused, 0);
+    assert_eq!(actor.begin_anew().0.refused, 0);
     assert!(!actor.has_changed_masks());
 }
 

@@ -358,8 +358,8 @@ fn tree(root: &Root, masks: &Masks) -> Tree {
     there.extend(orphans(root, masks, &mut tree.unseen));
     let Some(first) = there.first().map(|process| process.pid) else { return tree };
     let known: Vec<(Pid, Pid)> = there.iter().map(|process| (first, process.pid)).collect();
-    let mut tasks = Tasks::new(root.clone(), first, None);
-    let births = Births { known: &known, all: false };
+    let mut tasks = Tasks::new(root.clone(), first, None).without_limit();
+    let births = Births { known: &known, ..Births::default() };
     // If another user's process cannot be read, the other masks are restored all the same.
     let members = tasks.members(births).unwrap_or_else(|error| {
         tree.unseen += u64::from(!is_closed(&error));

@@ -26,14 +26,16 @@ pub fn workers() -> NonZeroUsize {
 }
 
 /// Moves a process's memory along `ways`, the kernel's numbers of nodes. A process that must be
-/// stopped for it is written into `ledger` before and stopped within its budget. Returns also the
-/// time for which it was stopped.
+/// stopped for it is written into `ledger` before and stopped within its budget. `is_called` is
+/// asked about twenty times a second whether the move is to end. Returns also the time for which
+/// the process was stopped.
 #[must_use]
 pub fn step(
     root: &Root,
     process: Identity,
     ways: BTreeMap<u32, u32>,
     freeze: Option<&mut LedgerFile>,
+    is_called: &mut dyn FnMut() -> bool,
 ) -> (StepResult, Nanos) {
     if !process.is_there(root) {
         return (StepResult::Gone, Nanos(0));
@@ -49,7 +51,13 @@ pub fn step(
     let stands = still.stood.means.is_some();
     let passes = if stands { 1 } else { MAX_PASSES };
     let order = Order { process, ways, reach: Reach::Own, workers: workers(), limit: None, passes };
-    let moved = relocate(root, &order, &Control::default(), &mut || still.look());
+    let control = Control::default();
+    let moved = relocate(root, &order, &control, &mut || {
+        still.look();
+        if is_called() {
+            control.stop();
+        }
+    });
     still.end();
     let result = moved.map_or_else(|error| refused(&error), |moved| result(&moved));
     (result, nanos(still.stood.frozen))
@@ -85,12 +93,14 @@ mod tests {
         let process = target.identity();
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = LedgerFile::create(&folder.path().join("ledgers"), &root).unwrap();
-        let (result, frozen) = step(&root, process, [(0, 1000)].into(), Some(&mut ledger));
+        let mut never = || false;
+        let (result, frozen) =
+            step(&root, process, [(0, 1000)].into(), Some(&mut ledger), &mut never);
         assert_eq!(result, StepResult::Refused { errno: libc::ENODEV });
         assert!(frozen > Nanos(0));
         assert!(!target.is_stopped());
         let earlier = Identity { started: Nanos(1), ..process };
-        let gone = step(&root, earlier, [(0, 1000)].into(), Some(&mut ledger));
+        let gone = step(&root, earlier, [(0, 1000)].into(), Some(&mut ledger), &mut never);
         assert_eq!(gone, (StepResult::Gone, Nanos(0)), "another process of that number");
     }
 

@@ -27,7 +27,8 @@ pub enum Entry {
     },
     /// The mask of a thread is about to be changed.
     Mask(MaskEntry),
-    /// The thread has chosen a mask of its own, which must not be restored.
+    /// The thread has chosen a mask of its own, or has got its first one back. What it has must not
+    /// be restored.
     OwnMask {
         /// Number of the process.
         pid: u32,
@@ -37,6 +38,9 @@ pub enum Entry {
         tid: u32,
         /// Start time of the thread, nanoseconds since boot.
         born: u64,
+        /// When it got its first mask back, nanoseconds since boot.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        returned: Option<u64>,
     },
     /// A process younger than the first change of a mask. Its threads may have inherited one.
     Member {

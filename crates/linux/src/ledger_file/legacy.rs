@@ -112,6 +112,22 @@ pub fn each_left(folder: &Path, mut visit: impl FnMut(Found)) -> Result<(), Linu
     Ok(())
 }
 
+/// Number of ledgers of ended managers in a folder of another user. They are not read: root trusts
+/// no file that another user may write.
+#[must_use]
+pub fn left_by_others(folder: &Path) -> usize {
+    let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_left = |path: &PathBuf| {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(path).ok();
+        file.is_some_and(|file| {
+            file.metadata().is_ok_and(|found| found.is_file()) && file.try_lock().is_ok()
+        })
+    };
+    paths.filter(|path| is(path, SUFFIX)).filter(is_left).count()
+}
+
 /// Paths of all ledgers in a folder, sorted.
 fn ledgers(folder: &Path) -> Result<Vec<PathBuf>, LinuxError> {
     let names =

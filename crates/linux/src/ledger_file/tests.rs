@@ -224,7 +224,10 @@ fn ledgers_lie_where_nobody_else_writes() {
     let of = |places: &Places<'_>| folder(places).map(|path| path.display().to_string());
     let user = Places { runtime: path("/run/user/5"), home: path("/h"), ..Places::default() };
     assert_eq!(of(&user).unwrap(), "/run/user/5/rondpoint");
-    assert_eq!(of(&Places { owns_run: true, ..user }).unwrap(), "/run/rondpoint");
+    let root = Places { owns_run: true, ..user };
+    assert_eq!(of(&root).unwrap(), "/run/rondpoint");
+    let beside = Places { is_services: true, ..root };
+    assert_eq!(of(&beside).unwrap(), "/run/rondpoint-root", "the service's user owns the other");
     let bare = Places { runtime: None, ..user };
     assert_eq!(of(&bare).unwrap(), "/h/.local/state/rondpoint");
     assert_eq!(of(&Places { state: path("/s"), ..bare }).unwrap(), "/s/rondpoint");
@@ -295,7 +298,7 @@ fn a_manager_gives_up_where_all_names_are_taken_and_not_before() {
 #[test]
 fn roots_ledgers_are_in_run_and_those_of_others_are_not() {
     let Ok(run) = fs::symlink_metadata("/run") else { return };
-    let in_run = own_folder().is_some_and(|folder| folder == Path::new("/run/rondpoint"));
+    let in_run = own_folder().is_some_and(|folder| folder.parent() == Some(Path::new("/run")));
     assert_eq!(in_run, effective_user() == 0 && run.uid() == 0);
 }
 

@@ -9,7 +9,7 @@ use crate::LinuxError;
 use crate::kept::Kept;
 use crate::lines::Lines;
 use crate::parse::zoneinfo::{self, PhysicalMap, ZoneSpan};
-use crate::parse::{fields, meminfo, vmstat};
+use crate::parse::{ParseError, fields, meminfo, vmstat};
 use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 
@@ -68,29 +68,43 @@ pub(crate) fn numbered(name: &str, kind: &str) -> Option<u32> {
     fields::decimal(name.strip_prefix(kind)?.as_bytes())?.try_into().ok()
 }
 
-/// Reader of each node's free memory. Its files stay open, because every look reads them.
-pub struct FreeMemory(Vec<Kept>);
+/// Reader of each node's memory that pages can take. Its files stay open, because every look reads
+/// them.
+pub struct FreeMemory {
+    nodes: Vec<Kept>,
+    parse: fn(&[u8]) -> Result<u64, ParseError>,
+}
 
 impl FreeMemory {
-    /// Opens the files.
+    /// Reads free memory alone.
     #[must_use]
     pub fn of(root: &Root, topology: &Topology) -> Self {
+        Self::by(root, topology, meminfo::free_bytes)
+    }
+
+    /// Reads free memory and the page cache, which the kernel drops when pages move to the node.
+    #[must_use]
+    pub fn with_page_cache(root: &Root, topology: &Topology) -> Self {
+        Self::by(root, topology, meminfo::room_bytes)
+    }
+
+    fn by(root: &Root, topology: &Topology, parse: fn(&[u8]) -> Result<u64, ParseError>) -> Self {
         let file = |node| {
             let number = topology.kernel_node(node);
             let path = root.in_sys(format!("devices/system/node/node{number}/meminfo"));
             Kept::new(path, true)
         };
-        Self((0..topology.node_count()).map(file).collect())
+        Self { nodes: (0..topology.node_count()).map(file).collect(), parse }
     }
 
-    /// Free memory by node; `None` if a node's file does not exist.
+    /// Memory by node, at most all of the node; `None` if a node's file does not exist.
     ///
     /// # Errors
     /// A file cannot be read or is malformed.
     pub fn read(&mut self, topology: &Topology) -> Result<Option<Vec<Bytes>>, LinuxError> {
-        let mut free = Vec::with_capacity(self.0.len());
-        for (node, file) in self.0.iter_mut().enumerate() {
-            let Some(bytes) = file.read(meminfo::free_bytes)? else { return Ok(None) };
+        let mut free = Vec::with_capacity(self.nodes.len());
+        for (node, file) in self.nodes.iter_mut().enumerate() {
+            let Some(bytes) = file.read(self.parse)? else { return Ok(None) };
             free.push(Bytes(bytes.min(topology.memory(node).0)));
         }
         Ok(Some(free))
@@ -262,6 +276,18 @@ pub(super) mod tests {
         assert_eq!(free(&root), Some(vec![Bytes(total)]));
         let (_directory, root) = fixture(&[]);
         assert_eq!(free(&root), None);
+    }
+
+    /// On a host that has run for long, files fill the memory that programs leave.
+    #[test]
+    fn pages_can_take_the_place_of_the_page_cache() {
+        let machine = synthetic::parse("node:1 core:1").unwrap();
+        let text = "Node 0 MemTotal: 64 kB\nNode 0 MemFree: 4 kB\n\
+            Node 0 Active(file): 8 kB\nNode 0 Inactive(file): 16 kB\n";
+        let (_directory, root) = fixture(&[("sys/devices/system/node/node0/meminfo", text)]);
+        let read = |mut memory: FreeMemory| memory.read(&machine).unwrap();
+        assert_eq!(read(FreeMemory::of(&root, &machine)), Some(vec![Bytes(4 << 10)]));
+        assert_eq!(read(FreeMemory::with_page_cache(&root, &machine)), Some(vec![Bytes(28 << 10)]));
     }
 
     #[test]

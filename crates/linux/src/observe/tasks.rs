@@ -56,6 +56,8 @@ pub struct Births<'a> {
     pub known: &'a [(Pid, Pid)],
     /// Whether these are all, so that no list of children must be read.
     pub all: bool,
+    /// Whether every list is read, also of processes that have not run.
+    pub anew: bool,
 }
 
 /// The processes and threads of one tree, or of several that come and go.
@@ -68,7 +70,9 @@ pub struct Tasks {
     /// Events to count for each thread.
     plan: Option<ThreadPlan>,
     counted_threads: usize,
-    /// Whether there are more processes or threads than are followed.
+    /// Most processes that are followed.
+    most_processes: usize,
+    /// Whether there were more processes or threads at the last look than are followed.
     pub overflowed: bool,
     /// Processes of trees that come and go that may not be read, with the kernel's errors.
     pub refused: BTreeMap<Pid, String>,
@@ -137,6 +141,7 @@ impl Tasks {
             clocks_at: Nanos(0),
             plan,
             counted_threads: 0,
+            most_processes: MAX_PROCESSES,
             overflowed: false,
             refused: BTreeMap::new(),
             paused: None,
@@ -153,6 +158,12 @@ impl Tasks {
     #[must_use]
     pub fn with_map_lock(self, longest: Option<Duration>) -> Self {
         Self { policy_entries: maps::entries_within(longest), ..self }
+    }
+
+    /// Follows any number of processes.
+    #[must_use]
+    pub fn without_limit(self) -> Self {
+        Self { most_processes: usize::MAX, ..self }
     }
 
     /// The first process of the tree; `None` for trees that come and go.
@@ -195,6 +206,7 @@ impl Tasks {
         topology: &Topology,
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
+        self.overflowed = false;
         let still = self.find_still()?;
         let mut members = self.members_but(births, &still)?;
         let is_known = |pid, tid| {
@@ -289,8 +301,13 @@ impl Tasks {
             self.processes.remove(&pid);
             return Ok(());
         }
-        let is_new = self.processes.get(&pid).is_none_or(|process| process.started != started);
-        if is_new {
+        let known = self.processes.get(&pid);
+        if known.is_some_and(|process| process.started != started) && !self.family.is_root(pid) {
+            self.processes.remove(&pid);
+            self.family.loosen(pid);
+            return Ok(());
+        }
+        if known.is_none_or(|process| process.started != started) {
             // The clock comes before the files of threads, so that none is older than it.
             let clock = still::clock(&self.root, pid)?;
             let state = read(&self.path(pid, "status"), status::parse)?.unwrap_or_default();

@@ -27,12 +27,24 @@ impl NodeMemory {
 /// # Errors
 /// `MemTotal` or `MemFree` is missing or no number.
 pub fn parse(bytes: &[u8]) -> Result<NodeMemory, ParseError> {
-    let files = |name: &[u8]| amount(bytes, name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
     Ok(NodeMemory {
         total_bytes: total_bytes(bytes)?,
         free_bytes: free_bytes(bytes)?,
-        file_bytes: files(b"Active(file):")?.saturating_add(files(b"Inactive(file):")?),
+        file_bytes: file_bytes(bytes)?,
     })
+}
+
+/// Parses what [`NodeMemory::room_bytes`] needs, in bytes. It is among the first lines.
+///
+/// # Errors
+/// No `MemFree`, or no number in a line.
+pub fn room_bytes(bytes: &[u8]) -> Result<u64, ParseError> {
+    Ok(free_bytes(bytes)?.saturating_add(file_bytes(bytes)?))
+}
+
+fn file_bytes(bytes: &[u8]) -> Result<u64, ParseError> {
+    let files = |name: &[u8]| amount(bytes, name, "Node N NAME: KIB kB").unwrap_or(Ok(0));
+    Ok(files(b"Active(file):")?.saturating_add(files(b"Inactive(file):")?))
 }
 
 /// Parses `MemTotal` alone, in bytes. A number that does not fit becomes the largest one.
@@ -78,6 +90,7 @@ mod tests {
         assert_eq!(memory.free_bytes, 3_813_708 * 1024);
         assert_eq!(memory.file_bytes, 120 * 1024);
         assert_eq!(memory.room_bytes(), (3_813_708 + 120) * 1024);
+        assert_eq!(room_bytes(text).unwrap(), memory.room_bytes());
     }
 
     #[test]

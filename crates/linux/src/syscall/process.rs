@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::signal::Signals;
-use super::{check, limits, retry};
+use super::{check, dispositions, limits, retry};
 
 /// The end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ pub fn fork(
                 let mode = super::memory::MPOL_LOCAL;
                 libc::syscall(libc::SYS_set_mempolicy, mode, std::ptr::null::<u8>(), 0);
             }
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            dispositions::give_back_pipe();
             libc::sigprocmask(libc::SIG_SETMASK, &raw const mask.0, std::ptr::null_mut());
             // Last, because the child itself may have less stack from here on.
             limits::give_back();
@@ -185,6 +185,8 @@ pub fn fork(
         }
     }
     check(i64::from(process))?;
+    // The child still waits, and has the caller's disposition already.
+    dispositions::keep_ended_children();
     Ok(Waiting { process, go, failure: File::from(failure) })
 }
 

@@ -6,7 +6,7 @@ mod requests;
 mod selection;
 mod status;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -265,18 +265,32 @@ impl Watched for Station {
         self.acts()
     }
 
-    /// A process may be new, or have another name or cgroup, since the last look.
+    /// The service manager ends a daemon that it does not hear of.
+    fn is_called(&mut self) -> bool {
+        self.parts.notify.alive();
+        let arriving = signal::wait_readable(&[self.parts.arriving.as_fd()], 0);
+        arriving.is_ok_and(|ready| ready.contains(&true))
+    }
+
+    /// A process may be new, or have another name, cgroup or owner, since the last look.
     fn may_change(&mut self, pid: Pid) -> bool {
         let mut one = pid;
+        let mut users = BTreeSet::new();
         for _ in 0..census::DEEPEST {
             let Some((parent, facts)) = census::names_now(&self.from, one) else { break };
-            if matches!(self.parts.rules.choose(&facts, None), Choice::Leave(_)) {
-                self.census.forget(one);
+            let is_root = self.roots.contains_key(&one);
+            // A user may ask for trees of processes, and gets none of another user in them.
+            users.extend((one == pid || is_root).then_some(facts.user));
+            let owner = self.requests.get(one).filter(|_| is_root).and_then(|asked| asked.owner);
+            let is_strangers = owner.is_some_and(|owner| users.iter().any(|user| *user != owner));
+            let is_left = matches!(self.parts.rules.choose(&facts, None), Choice::Leave(_));
+            if is_left || is_strangers {
+                self.census.forget(if is_left { one } else { pid });
                 self.next_look = Instant::now();
                 return false;
             }
             // What started a managed program is none of its tree.
-            if self.roots.contains_key(&one) {
+            if is_root {
                 break;
             }
             one = parent;

@@ -25,8 +25,13 @@ impl Rates {
         self.wanted()
     }
 
-    pub(super) fn forget_gone(&mut self, there: &BTreeSet<Pid>) {
+    /// Forgets the requests for processes that are gone. Returns the rate of the others, if there
+    /// are any and one was forgotten.
+    pub(super) fn forget_gone(&mut self, there: &BTreeSet<Pid>) -> Option<Rate> {
+        let before = self.wanted.len();
         self.wanted.retain(|pid, _| pid.is_none_or(|pid| there.contains(&pid)));
+        let is_other = !self.wanted.is_empty() && self.wanted.len() < before;
+        is_other.then(|| self.wanted())
     }
 
     /// The rate that the policies want. Before the first request addresses are sampled at the full

@@ -104,6 +104,10 @@ impl Watched for Restrained {
         Watched::wait(&mut self.session, trees, deadline)
     }
 
+    fn is_called(&mut self) -> bool {
+        self.session.is_called()
+    }
+
     fn may_act(&self) -> bool {
         self.may_act
     }

@@ -123,11 +123,17 @@ impl Trees {
         Ok(())
     }
 
-    /// Does a step that is about a process.
-    pub(crate) fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
+    /// Does a step that is about a process. While memory moves, `is_called` is asked whether to end
+    /// that.
+    pub(crate) fn act(
+        &mut self,
+        plan: &Plan,
+        step: usize,
+        is_called: &mut dyn FnMut() -> bool,
+    ) -> Outcome {
         let root = plan.steps[step].action.pid().and_then(|pid| self.root_of(pid));
         match root.and_then(|root| self.trees.get_mut(&root)) {
-            Some(Tree { actor, ledger }) => actor.step(plan, step, ledger),
+            Some(Tree { actor, ledger }) => actor.step_until(plan, step, ledger, is_called),
             None => {
                 let (spent, frozen) = (Nanos(0), Nanos(0));
                 Outcome { plan: plan.number, step, result: StepResult::Gone, spent, frozen }
@@ -156,14 +162,23 @@ impl Trees {
     /// refused is tried again when its tree ends.
     pub(crate) fn begin_anew(&mut self) -> Restored {
         let mut all = Restored::default();
-        self.trees.values_mut().for_each(|tree| all.add(&tree.actor.begin_anew()));
+        for tree in self.trees.values_mut() {
+            let (restored, entries) = tree.actor.begin_anew();
+            all.add(&restored);
+            // A ledger that cannot be written stops all later plans.
+            let _ = tree.ledger.write(&entries);
+        }
         all
     }
 
     /// The masks of one process are put back, and it is left alone from now on.
     pub(crate) fn release(&mut self, process: Identity) -> Restored {
         let tree = self.root_of(process.pid).and_then(|root| self.trees.get_mut(&root));
-        tree.map(|tree| tree.actor.release(process)).unwrap_or_default()
+        let Some(tree) = tree else { return Restored::default() };
+        let (restored, entries) = tree.actor.release(process);
+        // As above.
+        let _ = tree.ledger.write(&entries);
+        restored
     }
 
     /// Puts back the masks of a tree, which is none from now on. Its ledger goes too, unless the

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_linux::syscall::process::kill;
-use rondpoint_linux::syscall::signal;
+use rondpoint_linux::syscall::{dispositions, signal};
 
 use super::arguments::Management;
 use crate::session;
@@ -31,6 +31,7 @@ pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     }
     let own = std::env::current_exe().context("this program's own file")?;
     let arriving = session::stop_signals()?;
+    dispositions::keep_ended_children();
     let mut managers: Vec<Child> = Vec::new();
     for pid in pids {
         let mut command = Command::new(&own);

@@ -1,13 +1,17 @@
 //! The rights of clients of the control socket.
 
-use rondpoint_core::CpuSet;
-use rondpoint_linux::syscall::process::effective_user;
+use rondpoint_core::{CpuSet, Pid};
+use rondpoint_linux::Root;
+use rondpoint_linux::root::owner;
+use rondpoint_linux::syscall::process::{effective_user, kill};
 use serde_json::{Value, json};
 
 use crate::fixture::{Daemon, Program};
 use crate::{NOBODY, Sleepers, rules};
 
 const OPERATORS: u32 = 65_532;
+// Number of signal(7).
+const SIGKILL: i32 = 9;
 
 fn is_root() -> bool {
     let is_root = effective_user() == 0;
@@ -70,6 +74,59 @@ pub(crate) fn to_leave(_: &CpuSet) {
     let found = daemon.process(pid.parse().expect("a number")).expect("it is shown");
     assert_eq!(found["state"], "managed");
     daemon.end();
+}
+
+/// A program of root that a user's program has started, as by sudo, is none of the user's.
+pub(crate) fn to_what_others_run(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let become_a_user = format!("setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups");
+    let sleeps = "sleep 120";
+    let script = format!("{sleeps} & {become_a_user} {sleeps} & exec {become_a_user} sleep 1000");
+    let first = Sleepers::of(&["sh", "-c", &script], 0);
+    let pid = first.pid(0);
+    let children = || {
+        let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let list = list.expect("it lives");
+        let pids = list.split_whitespace().map(|pid| Pid(pid.parse().expect("a number")));
+        let with_owner = pids.filter_map(|pid| Some((pid, owner(&Root::live(), pid)?)));
+        let (roots, own): (Vec<_>, Vec<_>) = with_owner.partition(|(_, owner)| *owner == 0);
+        (roots, own)
+    };
+    let is_ready = || {
+        owner(&Root::live(), Pid(pid.parse().expect("ours"))) == Some(NOBODY)
+            && matches!(children(), (roots, own) if roots.len() == 1 && own.len() == 1)
+    };
+    daemon.wait_for("three programs of two users", is_ready);
+    assert!(daemon.ask_as(NOBODY, &["manage", &pid]).success);
+    let (roots, own) = children();
+    let state = |pid: Pid| daemon.process(pid.0).map(|found| found["state"].clone());
+    daemon.wait_for("his own", || state(own[0].0) == Some("managed".into()));
+    daemon.wait_for("that of root", || state(roots[0].0) == Some("left".into()));
+    for (child, _) in roots.iter().chain(&own) {
+        let _ = kill(child.0.cast_signed(), SIGKILL);
+    }
+    daemon.end();
+}
+
+/// A list of one process is a request for one process, however long it is.
+pub(crate) fn to_ask_often_at_once(_: &CpuSet) {
+    const TIMES: usize = 5_000;
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let own = Sleepers::start(1, NOBODY);
+    let pids = vec![own.pid(0).parse::<u32>().expect("a number"); TIMES];
+    let manage = json!({ "method": "org.rondpoint.Daemon.Manage", "parameters": { "pids": pids } });
+    let reply = daemon.call_as(NOBODY, std::slice::from_ref(&manage));
+    assert_eq!(reply.get("error"), None);
+    daemon.call_as(NOBODY, &[manage]);
+    let log = daemon.end();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("asked")).collect();
+    assert!(lines.len() == 1 && lines[0].len() < TIMES, "{lines:?}");
 }
 
 /// Each look of the daemon is an answer.

@@ -45,6 +45,12 @@ impl Family {
         &self.loose
     }
 
+    /// A process that is followed no longer: its number belongs to another process now.
+    pub(super) fn loosen(&mut self, pid: Pid) {
+        self.origins.remove(&pid);
+        self.loose.insert(pid);
+    }
+
     /// Ends a look. It did not follow the processes in `young` yet.
     pub(super) fn set_loose(&mut self, young: BTreeSet<Pid>) {
         self.loose = young;

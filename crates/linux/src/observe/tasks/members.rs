@@ -1,11 +1,11 @@
 //! The processes that belong to the trees at one look.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rondpoint_core::{Pid, Tid};
 
 use super::still::Still;
-use super::{Births, MAX_PROCESSES, Tasks, read, started};
+use super::{Births, Tasks, read, started};
 use crate::LinuxError;
 use crate::parse::stat;
 use crate::root;
@@ -46,12 +46,17 @@ impl Tasks {
         still: &Still,
     ) -> Result<Members, LinuxError> {
         let mut found = Members { awake: BTreeMap::new(), still: BTreeSet::new() };
-        let known = self.processes.keys().copied();
+        // The parent of a process that was too young may have ended. Its root is still known.
+        let known = self.processes.keys().chain(self.family.loose()).copied();
         let mut born = births.known.to_vec();
         born.extend(self.parents_of_loose()?);
-        let mut waiting: Vec<(Pid, Pid)> = self.family.begin(known, &born).into_iter().collect();
+        let family = self.family.begin(known, &born).into_iter();
+        // Where there are too many, newcomers are left out.
+        let (known, new): (Vec<_>, Vec<_>) =
+            family.partition(|(pid, _)| self.processes.contains_key(pid));
+        let mut waiting: VecDeque<(Pid, Pid)> = known.into_iter().chain(new).collect();
         let mut origins = BTreeMap::new();
-        while let Some((pid, of)) = waiting.pop() {
+        while let Some((pid, of)) = waiting.pop_front() {
             if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
                 continue;
             }
@@ -59,13 +64,13 @@ impl Tasks {
             let is_known = self.processes.contains_key(&pid);
             let has_told = births.all && is_known;
             let rests = is_known && still.all.contains(&pid);
-            let is_silent = rests && (has_told || !still.ran.contains(&pid));
+            let is_silent = rests && !births.anew && (has_told || !still.ran.contains(&pid));
             let threads = if is_silent { Vec::new() } else { self.threads_of(pid)? };
             if threads.is_empty() && !is_silent {
                 continue;
             }
             let is_still = is_silent || (rests && self.has_threads(pid, &threads));
-            if found.len() >= MAX_PROCESSES {
+            if found.len() >= self.most_processes {
                 self.overflowed = true;
                 break;
             }

@@ -22,6 +22,11 @@ pub(super) struct Newborn {
 }
 
 impl Newborn {
+    /// Holds no thread back until most new ones end soon again.
+    pub(super) fn admit_all(&mut self) {
+        *self = Self::default();
+    }
+
     /// Removes the threads from `found` that are too young to follow, and returns the processes
     /// that go with them. `still`: processes that have not run since the last look, so that none of
     /// their threads ended. `is_known`: whether a thread is already followed.

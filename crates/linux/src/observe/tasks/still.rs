@@ -99,6 +99,7 @@ impl Tasks {
     /// Reads every process in the next look.
     pub fn look_again_at_all(&mut self) {
         self.processes.values_mut().for_each(|process| process.read = None);
+        self.newborn.admit_all();
     }
 
     /// Reads each process with counted threads in the next look even if it does not run, because

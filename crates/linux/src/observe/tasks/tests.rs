@@ -8,6 +8,8 @@ use super::*;
 use crate::sleeper::Sleeper;
 use crate::syscall::time::since_boot_ns;
 
+mod members;
+
 struct Fixture {
     directory: tempfile::TempDir,
 }
@@ -44,6 +46,7 @@ impl Fixture {
         for task in fs::read_dir(own.join("task")).unwrap() {
             fs::write(task.unwrap().path().join("schedstat"), "").unwrap();
         }
+        fs::write(own.join("stat"), "").unwrap();
         fs::remove_dir_all(own).unwrap();
     }
 }
@@ -59,7 +62,7 @@ fn child_line(id: u32, parent: u32, cpu: u32) -> String {
 }
 
 fn told(known: &[(Pid, Pid)]) -> Births<'_> {
-    Births { known, all: true }
+    Births { known, all: true, anew: false }
 }
 
 fn shown(processes: &[ProcessObservation]) -> String {
@@ -178,42 +181,6 @@ fn a_number_that_was_never_there_gives_nothing() {
 }
 
 #[test]
-fn children_that_come_and_go_are_followed_only_once_they_have_stayed() {
-    let births_by_records = [false, true];
-    births_by_records.into_iter().for_each(come_and_go);
-}
-
-fn come_and_go(are_recorded: bool) {
-    let fixture = Fixture::new();
-    let machine = synthetic::parse("node:1 core:4").unwrap();
-    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
-    let (mut looks, mut there) = (0, Vec::new());
-    let mut look = |children: &[u32]| {
-        let list: String = children.iter().map(|pid| format!("{pid} ")).collect();
-        fixture.process(10, &[(10, 0)], &list);
-        looks += 1;
-        let ran = format!("{} 1 1\n", 5000 + looks);
-        fs::write(fixture.root().in_proc("10/task/10/schedstat"), ran).unwrap();
-        let mut born = Vec::new();
-        for &pid in children {
-            fixture.process(pid, &[(pid, 1)], "");
-            fs::write(fixture.root().in_proc(format!("{pid}/stat")), child_line(pid, 10, 1))
-                .unwrap();
-            born.extend((!there.contains(&pid)).then_some((Pid(10), Pid(pid))));
-        }
-        there = children.to_vec();
-        let births = if are_recorded { told(&born) } else { Births::default() };
-        let found = shown(&tasks.observe(&machine, births).unwrap());
-        children.iter().for_each(|&pid| fixture.ends(pid));
-        found
-    };
-    assert_eq!(look(&[]), "10[10@0]");
-    assert_eq!(look(&[21, 22, 23, 24]), "10[10@0] 21[21@1] 22[22@1] 23[23@1] 24[24@1]");
-    assert_eq!(look(&[31, 32, 33, 34]), "10[10@0]");
-    assert_eq!(look(&[31, 41, 42, 43]), "10[10@0] 31[31@1]");
-}
-
-#[test]
 fn of_a_process_that_did_not_run_no_file_is_read() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
@@ -285,7 +252,7 @@ fn a_process_that_hardly_runs_is_read_when_its_use_has_added_up() {
         let mut look = |ran_us: u64| {
             let schedstat = fixture.root().in_proc("10/task/10/schedstat");
             fs::write(schedstat, format!("{} 1 1\n", 5000 + 1000 * ran_us)).unwrap();
-            let births = Births { known: &[], all: is_told };
+            let births = Births { all: is_told, ..Births::default() };
             tasks.observe(&machine, births).unwrap()[0].threads[0].cpu
         };
         look(0);
@@ -363,30 +330,6 @@ fn a_process_that_has_hardly_run_for_long_is_left_out_until_it_runs() {
     changed.look_again_at(Pid(10));
     pass(&mut changed);
     assert_eq!(look(&mut changed), "10[10@0]", "a process that was changed never dozes");
-}
-
-#[test]
-fn a_process_that_is_no_longer_left_out_or_a_root_joins_its_parents_tree() {
-    let fixture = Fixture::new();
-    let machine = synthetic::parse("node:2 core:2").unwrap();
-    fixture.process(10, &[(10, 0)], "20 ");
-    fixture.process(20, &[(20, 1)], "30 ");
-    fixture.process(30, &[(30, 2)], "");
-    fs::write(fixture.root().in_proc("20/stat"), child_line(20, 10, 1)).unwrap();
-    let alone = BTreeMap::from([(Pid(10), Nanos(0))]);
-    let mut tasks = Tasks::without_processes(fixture.root(), None);
-    let mut look = |roots: &BTreeMap<Pid, Nanos>, left: &[u32]| {
-        tasks.follow(roots.clone(), left.iter().copied().map(Pid).collect());
-        // Every birth is recorded, and there is none.
-        tasks.observe(&machine, told(&[])).unwrap();
-        shown(&tasks.observe(&machine, told(&[])).unwrap())
-    };
-    let all = "10[10@0] 20[20@1] 30[30@2]";
-    assert_eq!(look(&alone, &[20]), "10[10@0]");
-    assert_eq!(look(&alone, &[]), all);
-    let both = BTreeMap::from([(Pid(10), Nanos(0)), (Pid(20), Nanos(0))]);
-    assert_eq!(look(&both, &[]), all);
-    assert_eq!(look(&alone, &[]), all);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Answers to requests, by the rights of the user. Root and the configured group may do everything.
 //! Other users see the machine and their own processes.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -135,6 +136,8 @@ impl Station {
         request: Request,
     ) -> Answer {
         let PidsRequest { pids } = read(call)?;
+        let pids: BTreeSet<u32> = pids.into_iter().collect();
+        let pids: Vec<u32> = pids.into_iter().collect();
         let owner = match request {
             Request::Manage if !self.is_privileged(peer) => {
                 self.check_own(peer, &pids)?;
@@ -146,8 +149,14 @@ impl Station {
             }
         };
         let refused = |error| Refused::new("NoSuchProcess", terminal::told(&error));
+        let is_known =
+            |pid: &u32| self.requests.get(Pid(*pid)).is_some_and(|asked| asked.request == request);
+        let is_news = !pids.iter().all(is_known);
         self.request(&pids, request, owner).map_err(refused)?;
-        tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, "asked");
+        // A user who asks the same again and again must not fill the log.
+        if is_news {
+            tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, "asked");
+        }
         self.choose(trees);
         let left = |pid: &u32| Some((*pid, self.left.get(&Pid(*pid))?));
         let told =
@@ -163,6 +172,11 @@ impl Station {
     fn check_own(&self, peer: &Peer, pids: &[u32]) -> Result<(), Refused> {
         let refused = |message| Err(Refused::new("NotAllowed", message));
         let (user, own) = (peer.user, |pid| root::owner(&self.from, pid) == Some(peer.user));
+        let most = format!("user {user} may not have more than {MOST_OF_A_USER} processes managed");
+        // Before any process is looked at, which takes time.
+        if pids.len() > MOST_OF_A_USER {
+            return refused(most);
+        }
         if let Some(pid) = pids.iter().find(|pid| !own(Pid(**pid))) {
             return refused(format!(
                 "user {user} may not have process {pid} managed: it is not his"
@@ -177,9 +191,7 @@ impl Station {
         }
         // What others asked for processes of this user is none of the user's requests.
         if self.requests.of_user_with(user, pids) > MOST_OF_A_USER {
-            return refused(format!(
-                "user {user} may not have more than {MOST_OF_A_USER} processes managed"
-            ));
+            return refused(most);
         }
         Ok(())
     }

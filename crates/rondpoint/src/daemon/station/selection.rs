@@ -117,6 +117,10 @@ impl Station {
                     let cpus = known.facts.cpus.unwrap_or(0.0);
                     wanted.push(Wanted { process, why, cpus });
                 }
+                Choice::Pass if self.is_strangers(&known) => {
+                    let why = "it belongs to another user than the one that asked for its tree";
+                    left.insert(pid, Left { process, why: why.to_string() });
+                }
                 Choice::Take(_) | Choice::Pass => {}
             }
         }
@@ -160,6 +164,14 @@ impl Station {
         }
         let is_left = self.requests.is_left(self.census.ancestors(known.identity.pid));
         is_left.then_some(Request::Leave)
+    }
+
+    /// Whether it is in a tree that a user without privilege asked for, and belongs to another one.
+    fn is_strangers(&self, known: &Known) -> bool {
+        let mut above = self.census.ancestors(known.identity.pid);
+        let root = above.find(|one| self.roots.contains_key(one));
+        let asked = root.and_then(|root| self.requests.get(root));
+        asked.and_then(|asked| asked.owner).is_some_and(|owner| owner != known.facts.user)
     }
 
     /// Whether a tree has it already, or will have it when it is no longer left alone.
