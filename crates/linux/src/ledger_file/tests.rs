@@ -234,6 +234,23 @@ fn ledgers_lie_where_nobody_else_writes() {
     assert_eq!(of(&Places { home: path("relative"), ..Places::default() }), None);
 }
 
+/// Root counts the ledgers of the daemon's user and reads none of them.
+#[test]
+fn ledgers_that_nobody_holds_are_counted_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    assert_eq!(left_by_others(&at("absent")), 0);
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let held = LedgerFile::create(folder.path(), &Root::live()).unwrap();
+    fs::write(at("control"), "").unwrap();
+    fs::create_dir(at("folder.ledger")).unwrap();
+    std::os::unix::fs::symlink(at("control"), at("link.ledger")).unwrap();
+    assert_eq!(left_by_others(folder.path()), 0);
+    fs::write(at("left.ledger"), "").unwrap();
+    assert_eq!(left_by_others(folder.path()), 1);
+    drop(held);
+}
+
 #[test]
 fn what_others_own_or_may_write_and_what_is_no_folder_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -391,6 +408,8 @@ fn a_ledger_of_other_namespaces_is_told_and_stays() {
     let (before, own, rest) = with_namespaces(&folder);
     let path = folder.join("1.ledger");
     let found = |text: &str| {
+        // A new file each time: a child that another test has just forked may hold the old one.
+        let _ = fs::remove_file(&path);
         fs::write(&path, text).unwrap();
         let legacy = left_behind(&folder).unwrap();
         let told = legacy.unusable.first().map(ToString::to_string);
