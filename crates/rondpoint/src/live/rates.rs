@@ -63,7 +63,9 @@ mod tests {
         assert_eq!(rates.note(Some(Pid(1)), Sampling::Off), Rate::Off);
         assert_eq!(rates.note(Some(Pid(2)), every(65_000)), Rate::Full);
         assert_eq!(rates.note(Some(Pid(2)), every(260_000)), Rate::Cheap);
-        rates.forget_gone(&[Pid(1)].into());
+        let rate = rates.forget_gone(&[Pid(1)].into());
+        assert_eq!(rate, Some(rates.wanted()), "it holds from now on");
+        assert_eq!(rates.forget_gone(&[Pid(1)].into()), None, "nothing is new");
         assert_eq!(rates.wanted(), Rate::Off);
         let mut told = Rates { fastest: Some(65_000), ..Rates::default() };
         assert_eq!(
