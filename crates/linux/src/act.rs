@@ -252,6 +252,11 @@ impl Actor {
     /// After a refusal the ledger says what the thread has. Otherwise, once later plans are written
     /// down, the refused mask counts as given.
     fn give(&mut self, change: Change, ledger: &mut LedgerFile) -> StepResult {
+        // Earlier steps may have taken long, and the number may belong to another thread by now.
+        let now = threads::find(&self.root, change.task.process, change.task.tid);
+        if now.is_ok_and(|found| found != Some(change.task)) {
+            return StepResult::Gone;
+        }
         let had = self.masks.now(&change.task).unwrap_or(&change.original.cpus).clone();
         let result = threads::give(&mut self.masks, &change);
         if matches!(result, StepResult::Refused { .. }) {

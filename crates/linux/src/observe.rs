@@ -28,7 +28,7 @@ mod unseen;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rondpoint_core::counting_pause::Glance;
 use rondpoint_core::observation::{Observation, ProcessObservation, Samples};
@@ -49,9 +49,6 @@ use sensors::{Scope, Sensors};
 use subject::Start;
 use tasks::Births;
 
-/// Time after which all lists of children are read again, whatever records say (our choice). There
-/// are none of processes that forked while their events were opened, or on a CPU that was off.
-const BETWEEN_LISTS: Duration = Duration::from_secs(60);
 /// Most names of threads that one look reads from `/proc` (our choice).
 const MOST_NAMES: usize = 256;
 /// The next reading of a process's mappings waits this many times the duration of the last one.
@@ -74,8 +71,7 @@ pub struct Observer {
     free_memory: FreeMemory,
     uptime: Kept,
     names: BTreeMap<Tid, String>,
-    /// When all lists of children were read last, and whether records of births were lost since.
-    listed: Instant,
+    /// Whether records of births were lost before the last look.
     lost: bool,
     last: Vec<CpuReading>,
     /// Whether counting ran without a pause since the last look.
@@ -144,7 +140,6 @@ impl Observer {
             free_memory,
             uptime,
             names: BTreeMap::new(),
-            listed: Instant::now(),
             lost: false,
             last: Vec::new(),
             rested: false,
@@ -352,11 +347,7 @@ impl Observer {
     fn births<'a>(&mut self, news: &'a TaskNews, lost: bool) -> Births<'a> {
         // The kernel may tell of lost records only with a later one.
         let may_miss = lost | std::mem::replace(&mut self.lost, lost) | (news.bad_records > 0);
-        let anew = self.listed.elapsed() >= BETWEEN_LISTS;
-        if anew {
-            self.listed = Instant::now();
-        }
-        Births { known: &news.born, all: !may_miss && !anew, anew }
+        Births { known: &news.born, all: !may_miss }
     }
 
     /// Reads all sensors and `/proc` once.

@@ -15,7 +15,7 @@ use rondpoint_core::{CpuSet, Nanos, Pid, Tid, Topology};
 use super::Identity;
 use super::answers::Answers;
 use super::masks::{Masks, Standing};
-use super::threads::{disinherit, find, thread};
+use super::threads::{disinherit, find, is_gone, standing};
 use crate::cpuset::{self, Cpusets};
 use crate::ledger_file::Entry;
 use crate::root::Root;
@@ -99,7 +99,10 @@ impl Look<'_> {
             let bound = &self.found.bound[bound_before..];
             self.answers.keep(process, observation.at, is_elsewhere, bound);
         }
-        self.masks.forget_gone(observation.at, |task| is_gone(thread(*task)));
+        self.masks.forget_gone(observation.at, |task| is_gone(*task));
+        // One that cannot be looked at may live.
+        let lives = |process: &Identity| process.lives(self.root).unwrap_or(true);
+        self.masks.drop_ended_members(lives);
         self.found
     }
 
@@ -146,7 +149,7 @@ impl Look<'_> {
             Some(task) => task,
             None => find(self.root, process, one.tid).ok()??,
         };
-        match self.masks.standing(&task, &now, cpuset) {
+        match standing(self.masks, &task, &now, cpuset) {
             Standing::Untouched => Some(now),
             Standing::Ours(original) => {
                 self.masks.trust(&task);
@@ -156,6 +159,8 @@ impl Look<'_> {
             Standing::Heir(original) if original.within(cpuset) == now => Some(now),
             Standing::Heir(original) if disinherit(task, &original) => {
                 self.found.heirs += 1;
+                // Masks that a thread had before execve(2) are none of the new program.
+                self.masks.let_go(&task, Nanos(since_boot_ns()));
                 Some(original.within(cpuset))
             }
             Standing::Heir(_) => Some(now),
@@ -169,10 +174,6 @@ impl Look<'_> {
             }
         }
     }
-}
-
-fn is_gone(thread: i32) -> bool {
-    affinity::get(thread).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
 }
 
 /// Conversion of masks from the kernel's CPU numbers to the topology's, with a cache because most

@@ -140,8 +140,10 @@ pub struct Masks {
     first: Option<Nanos>,
     /// Threads that chose a mask before we gave the same one to others. They are no heirs.
     own: BTreeSet<Task>,
-    /// Processes first observed after the first change.
+    /// Processes first observed after the first change, and how many there may be before those that
+    /// have ended are dropped.
     family: BTreeSet<Identity>,
+    most_members: usize,
     /// The sessions (setsid(2)) of processes with changed masks.
     sessions: BTreeSet<u32>,
     /// Threads that looked as if they had chosen a mask, once.
@@ -278,6 +280,14 @@ impl Masks {
         self.is_late(&process) && self.family.insert(process)
     }
 
+    /// Drops observed processes that have ended, whenever their number has doubled.
+    pub fn drop_ended_members(&mut self, lives: impl Fn(&Identity) -> bool) {
+        if self.family.len() >= self.most_members.max(MAX_HELD) {
+            self.family.retain(lives);
+            self.most_members = 2 * self.family.len();
+        }
+    }
+
     /// Whether no mask was changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -294,6 +304,25 @@ impl Masks {
     /// Every known thread with a mask of ours.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.held.iter().filter(|(_, held)| held.until.is_none()).map(|(task, _)| task)
+    }
+
+    /// Threads of a process with masks of ours.
+    pub fn tasks_of(&self, process: Identity) -> impl Iterator<Item = &Task> {
+        let at = |tid, started| Task { process, tid: Tid(tid), started: Nanos(started) };
+        let held = self.held.range(at(0, 0)..=at(u32::MAX, u64::MAX));
+        held.filter(|(_, held)| held.until.is_none()).map(|(task, _)| task)
+    }
+
+    /// The original mask of a thread that has this mask, which we gave to it last.
+    #[must_use]
+    pub fn original_of(
+        &self,
+        task: &Task,
+        now: &CpuSet,
+        cpuset: Option<&CpuSet>,
+    ) -> Option<Original> {
+        let held = self.held.get(task).filter(|held| held.has(now, cpuset))?;
+        Some(held.original.clone())
     }
 
     /// The thread of this number, if it has a mask of ours.

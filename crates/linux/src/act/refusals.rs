@@ -7,8 +7,8 @@ use rondpoint_core::plan::{Action, Plan, Proposal, Reason, StepResult};
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{CpuSet, Nanos, Tid};
 
-use super::masks::{Change, Original, Task};
-use super::{Actor, Identity};
+use super::masks::{Change, Masks, Original, Standing, Task};
+use super::{Actor, Identity, threads};
 use crate::Root;
 use crate::ledger_file::{self, LedgerFile};
 use crate::sleeper::Sleeper;
@@ -147,4 +147,30 @@ fn a_mask_is_restored_from_a_ledger_although_a_later_one_was_refused() {
     let restored = super::threads::restore(&Root::live(), &left[0].masks);
     assert_eq!((restored.left_alone, restored.refused), (0, 0), "{restored:?}");
     assert_eq!(affinity::get(thread).unwrap(), before);
+}
+
+/// execve(2) gives the number and the start time of the main thread to the thread that calls it.
+#[test]
+fn a_program_that_another_thread_began_gets_that_threads_first_mask() {
+    let sleeper = Sleeper::start();
+    let process = sleeper.identity();
+    let before = affinity::get(process.pid.0 as i32).unwrap();
+    let given: CpuSet = before.iter().take(1).collect();
+    let main = Task { process, tid: Tid(process.pid.0), started: process.started };
+    let other = |tid| Task { process, tid: Tid(tid), started: Nanos(process.started.0 + 1) };
+    // A number above the kernel's largest one, and a thread that lives.
+    let (ended, lives) = (other(1 << 22), other(std::process::id()));
+    let found = |tasks: &[Task]| {
+        let mut masks = Masks::default();
+        for task in tasks {
+            let at = Nanos(process.started.0 + 1_000_000_000);
+            let change = change(1, process, &before, given.clone());
+            masks.enter(&Change { task: *task, at, ..change });
+        }
+        threads::standing(&masks, &main, &given, None)
+    };
+    let heir = Standing::Heir(Original { cpus: before.clone(), whole: false });
+    assert_eq!(found(&[ended]), heir);
+    assert_eq!(found(&[ended, lives]), Standing::Untouched, "it chose the same mask");
+    assert_eq!(found(&[main, ended]), Standing::Ours(Original { cpus: before, whole: false }));
 }

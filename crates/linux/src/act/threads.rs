@@ -83,6 +83,33 @@ pub(super) fn find(root: &Root, process: Identity, tid: Tid) -> Result<Option<Ta
     Ok(found.map(|found| Task { process, tid, started: started(&found) }))
 }
 
+/// The origin of a thread's present mask `now`. A thread that is not the main one and calls
+/// execve(2) gets the number and the start time of the main thread (`de_thread`, fs/exec.c). It
+/// keeps its mask, and no other thread is left.
+pub(super) fn standing(
+    masks: &Masks,
+    task: &Task,
+    now: &CpuSet,
+    cpuset: Option<&CpuSet>,
+) -> Standing {
+    let found = masks.standing(task, now, cpuset);
+    let is_main = task.tid.0 == task.process.pid.0;
+    if !is_main || !matches!(found, Standing::Untouched | Standing::Changed(_)) {
+        return found;
+    }
+    let others = || masks.tasks_of(task.process).filter(|other| *other != task);
+    let caller = others().find_map(|other| masks.original_of(other, now, cpuset));
+    match caller {
+        Some(original) if others().all(|other| is_gone(*other)) => Standing::Heir(original),
+        _ => found,
+    }
+}
+
+/// Whether no thread has this number any more.
+pub(super) fn is_gone(task: Task) -> bool {
+    affinity::get(thread(task)).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+}
+
 /// Prepares a change of a thread's mask. The new mask is inside the thread's original one. The
 /// kernel keeps it inside the cpuset.
 pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
@@ -93,7 +120,7 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
     }
     let now = affinity::get(thread(task)).map_err(|error| result(&error))?;
     let cpuset = cpuset::cpus_of(root, task.process.pid);
-    let original = match masks.standing(&task, &now, cpuset.as_ref()) {
+    let original = match standing(masks, &task, &now, cpuset.as_ref()) {
         Standing::Ours(original) | Standing::Heir(original) => original,
         // Another process or the thread itself has changed the mask after us.
         Standing::Changed(_) => return Err(StepResult::Refused { errno: libc::EBUSY }),
@@ -264,7 +291,7 @@ struct Looked {
 fn look(root: &Root, masks: &Masks, task: Task) -> io::Result<Looked> {
     let now = affinity::get(thread(task))?;
     let cpuset = cpuset::cpus_of(root, task.process.pid);
-    Ok(Looked { standing: masks.standing(&task, &now, cpuset.as_ref()), now, cpuset })
+    Ok(Looked { standing: standing(masks, &task, &now, cpuset.as_ref()), now, cpuset })
 }
 
 fn restore_one(

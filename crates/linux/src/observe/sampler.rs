@@ -14,7 +14,7 @@ use rondpoint_core::{Pid, Tid, Topology};
 
 use super::buffer::{self, Buffer};
 use super::cpu_ring::{CpuRing, FIELDS, faults, open_ring, owner, sampling, send_to, slower};
-use super::subject::Subject;
+use super::subject::{Subject, on_cpus};
 use super::translation::Translation;
 use crate::LinuxError;
 use crate::perf::attr::sample_type;
@@ -201,7 +201,7 @@ impl Sampler {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let open = |cpu| subject.open(event, topology.kernel_cpu(cpu));
-        let opened: Vec<_> = (0..self.rings.len()).map(open).collect::<Result<_, _>>()?;
+        let opened = on_cpus(self.rings.len(), open)?;
         for (ring, events) in self.rings.iter_mut().zip(opened) {
             let Some(owner) = ring.owners.first() else { continue };
             send_to(&events, owner, event)?;
@@ -218,7 +218,7 @@ impl Sampler {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let open = |cpu| Buffer::open(event, subject, topology.kernel_cpu(cpu));
-        let opened: Vec<_> = (0..self.rings.len()).map(open).collect::<Result<_, _>>()?;
+        let opened = on_cpus(self.rings.len(), open)?;
         self.buffers = opened.into_iter().flatten().collect();
         Ok(())
     }

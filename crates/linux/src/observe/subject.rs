@@ -127,6 +127,31 @@ impl Subject {
     }
 }
 
+/// What opens on each CPU. A CPU that is off now has none (ENODEV), unless no CPU has one.
+pub(super) fn on_cpus<T: Default>(
+    cpus: usize,
+    open: impl Fn(usize) -> Result<T, LinuxError>,
+) -> Result<Vec<T>, LinuxError> {
+    let (mut opened, mut is_any, mut absent) = (Vec::with_capacity(cpus), false, None);
+    for cpu in 0..cpus {
+        match open(cpu) {
+            Ok(one) => {
+                is_any = true;
+                opened.push(one);
+            }
+            Err(error) if error.errno() == Some(libc::ENODEV) => {
+                absent = Some(error);
+                opened.push(T::default());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match absent {
+        Some(error) if !is_any => Err(error),
+        _ => Ok(opened),
+    }
+}
+
 /// Whether a thread started between the events of a group. At a switch between parent and child the
 /// kernel may also swap their events. It then refuses the next member with EINVAL, because its
 /// leader is another task's (`perf_event_context_sched_out`, kernel/events/core.c). In one of some
@@ -155,6 +180,27 @@ mod tests {
     fn dummy() -> Event {
         let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
         Event { name: "dummy".into(), attr, cpus: None }
+    }
+
+    #[test]
+    fn a_cpu_that_is_off_is_passed_over_unless_all_are() {
+        let refused = |errno| {
+            LinuxError::io(
+                std::path::Path::new("x"),
+                "open",
+                std::io::Error::from_raw_os_error(errno),
+            )
+        };
+        let open = |errnos: [i32; 3]| {
+            on_cpus(3, |cpu| match errnos[cpu] {
+                0 => Ok(vec![cpu]),
+                errno => Err(refused(errno)),
+            })
+        };
+        let [off, none] = [libc::ENODEV, libc::ENOENT];
+        assert_eq!(open([0, off, 0]).unwrap(), [vec![0], vec![], vec![2]]);
+        assert_eq!(open([off; 3]).unwrap_err().errno(), Some(off), "the processor has it not");
+        assert_eq!(open([0, none, off]).unwrap_err().errno(), Some(none));
     }
 
     #[test]

@@ -49,6 +49,10 @@ const MAX_DESCRIPTORS: usize = 4096;
 /// Most threads whose files are kept open, with two descriptors each (our choice).
 const MAX_KEPT_THREADS: usize = 512;
 
+/// Least time between two readings of all lists of children (our choice). Records are missing of
+/// processes that forked while their events were opened, or on a CPU that was off.
+const BETWEEN_LISTS: Duration = Duration::from_secs(60);
+
 /// New processes since the last look.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Births<'a> {
@@ -56,8 +60,6 @@ pub struct Births<'a> {
     pub known: &'a [(Pid, Pid)],
     /// Whether these are all, so that no list of children must be read.
     pub all: bool,
-    /// Whether every list is read, also of processes that have not run.
-    pub anew: bool,
 }
 
 /// The processes and threads of one tree, or of several that come and go.
@@ -70,6 +72,8 @@ pub struct Tasks {
     /// Events to count for each thread.
     plan: Option<ThreadPlan>,
     counted_threads: usize,
+    /// When all lists of children are read next, whatever records say.
+    listed_next: Instant,
     /// Most processes that are followed.
     most_processes: usize,
     /// Whether there were more processes or threads at the last look than are followed.
@@ -141,6 +145,7 @@ impl Tasks {
             clocks_at: Nanos(0),
             plan,
             counted_threads: 0,
+            listed_next: Instant::now() + BETWEEN_LISTS,
             most_processes: MAX_PROCESSES,
             overflowed: false,
             refused: BTreeMap::new(),
@@ -208,7 +213,7 @@ impl Tasks {
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
         self.overflowed = false;
         let still = self.find_still()?;
-        let mut members = self.members_but(births, &still)?;
+        let mut members = self.members_so_far(births, &still)?;
         let is_known = |pid, tid| {
             self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
         };

@@ -313,3 +313,18 @@ fn as_many_masks_of_a_thread_are_remembered_as_the_bound_says() {
     assert_eq!(told(&masks, task(1, 9, 15), "0"), "untouched", "forgotten");
     assert_eq!(told(&masks, task(1, 9, 25), "1"), "heir of 0-127");
 }
+
+#[test]
+fn observed_processes_that_have_ended_are_dropped_now_and_then() {
+    let mut masks = Masks::default();
+    masks.enter(&change(task(1, 1, 1), 10, None, "0-7", "0-3"));
+    let born = |pid: u32| Identity { pid: Pid(pid), started: Nanos(20 * SECOND) };
+    let count = |masks: &Masks| masks.processes().len();
+    let lives = |process: &Identity| process.pid.0.is_multiple_of(4);
+    for pid in 100..100 + MAX_HELD as u32 {
+        assert!(masks.see(born(pid)));
+        masks.drop_ended_members(lives);
+    }
+    assert_eq!(count(&masks), 1 + MAX_HELD / 4);
+    assert!(!masks.see(born(100)), "it lives and is known");
+}

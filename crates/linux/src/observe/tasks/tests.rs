@@ -62,7 +62,7 @@ fn child_line(id: u32, parent: u32, cpu: u32) -> String {
 }
 
 fn told(known: &[(Pid, Pid)]) -> Births<'_> {
-    Births { known, all: true, anew: false }
+    Births { known, all: true }
 }
 
 fn shown(processes: &[ProcessObservation]) -> String {

@@ -91,12 +91,12 @@ fn a_child_that_no_record_told_of_is_found_when_all_lists_are_read_anew() {
     }
     fs::write(fixture.root().in_proc("10/task/10/children"), "20 ").unwrap();
     fixture.process(20, &[(20, 0)], "");
-    let mut look = |anew: bool| {
-        let births = Births { all: !anew, anew, ..Births::default() };
-        shown(&tasks.observe(&machine, births).unwrap())
-    };
-    assert_eq!(look(false), "10[10@0]");
-    assert_eq!(look(true), "10[10@0] 20[20@0]");
+    let found = shown(&tasks.observe(&machine, told(&[])).unwrap());
+    assert_eq!(found, "10[10@0]");
+    tasks.listed_next = Instant::now();
+    let found = shown(&tasks.observe(&machine, told(&[])).unwrap());
+    assert_eq!(found, "10[10@0] 20[20@0]");
+    assert!(tasks.listed_next > Instant::now());
 }
 
 #[test]
