@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 /// Least share of a group's time without waits. Counts of different events never agree exactly, so
 /// the computed share may be too small.
-const LEAST_WORK: f64 = 0.02;
+pub(super) const LEAST_WORK: f64 = 0.02;
 /// Weight of a group's samples beside those of one thread, in samples (our choice).
 const PRIOR_SAMPLES: f64 = 8.0;
 
@@ -229,6 +229,7 @@ impl Facts {
             unpinned: sums.wanted(crowded) * sums.unpinned / sums.asked.max(f64::MIN_POSITIVE),
             work: self.charges.cycles_per_us,
             misses: total * part / sums.cpus,
+            counted: if sums.misses_known { sums.misses / sums.cpus } else { 0.0 },
             overlap: 1.0,
             shares: shares.map(|(holding, rate)| (holding, rate / total)).collect(),
             lines: sums.lines / sums.cpus,
@@ -283,7 +284,7 @@ impl Facts {
     }
 
     /// The accesses of one thread of a group, in the `share` of its time that it spends in the
-    /// group. They follow from its own samples or, with few samples, from its group.
+    /// group. They follow from its own samples and counts or, without these, from its group.
     pub(super) fn thread_alone(
         &self,
         (place, thread): (usize, &Thread),
@@ -307,6 +308,15 @@ impl Facts {
             let all = samples + PRIOR_SAMPLES;
             alone.shares = shares.into_iter().map(|(node, count)| (node, count / all)).collect();
         }
+        let rates = &thread.rates;
+        if let (Some(own), Some(_)) = (rates.memory_per_s, rates.stall_share)
+            && group.counted > 0.0
+        {
+            alone.misses = group.misses * own / 1e6 / group.counted;
+            let mut sums = Sums::default();
+            sums.add(thread, share, false);
+            self.fit(&mut alone, &sums);
+        }
         alone
     }
 }
@@ -326,6 +336,7 @@ struct Sums {
     /// Instructions per cycle, times CPUs; `None` if a thread is not counted.
     progress: Option<f64>,
     misses: f64,
+    misses_known: bool,
     lines: f64,
     unseen: f64,
     /// Lines from other nodes, if both counts exist.
@@ -344,6 +355,7 @@ impl Default for Sums {
             stalls_known: true,
             progress: Some(0.0),
             misses: 0.0,
+            misses_known: true,
             lines: 0.0,
             unseen: 0.0,
             far: Some(0.0),
@@ -370,6 +382,7 @@ impl Sums {
         }
         self.progress = self.progress.zip(ipc_alone(thread)).map(|(sum, ipc)| sum + cpus * ipc);
         self.misses += cpus * rates.memory_per_s.unwrap_or(0.0) / 1e6;
+        self.misses_known &= rates.memory_per_s.is_some();
         let counted = [rates.coherence_remote_per_s, rates.coherence_local_per_s];
         self.far = match (self.far, counted) {
             (Some(far), [Some(remote), Some(_)]) => Some(far + cpus * remote / 1e6),

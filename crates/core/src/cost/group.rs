@@ -20,6 +20,9 @@ pub(super) struct Group {
     /// Cycles in which they compute without waiting.
     pub(super) work: f64,
     pub(super) misses: f64,
+    /// Requests for memory by the counters of single threads; 0 unless all are counted. It tells
+    /// how the misses divide among the threads.
+    pub(super) counted: f64,
     /// Number of misses under way at once.
     pub(super) overlap: f64,
     /// Share of the misses that each node's memory serves.

@@ -1,6 +1,7 @@
 //! Moves a thread from one cache to another in the model, and updates the lines that it exchanges
 //! with the threads on both sides.
 
+use super::facts::{Facts, LEAST_WORK};
 use super::group::{Group, node_of, summed};
 use super::seen::Seen;
 use alloc::collections::BTreeMap;
@@ -109,18 +110,19 @@ pub(super) fn move_thread(step: &Step<'_>, groups: &mut Vec<Group>) {
     let Some(at) = groups.iter().position(is_from) else { return };
     let thread = &step.seen.model.threads[step.place];
     let placed = (step.place, thread);
-    let mut alone = step.seen.facts.thread_alone(placed, &groups[at], step.share);
+    let facts = step.seen.facts;
+    let mut alone = facts.thread_alone(placed, &groups[at], step.share);
     if step.partners().is_empty() {
         leave_unseen(&mut alone);
         let before = alone.far.clone();
         let met = meet(&mut alone, groups, to);
         welcome(groups, &alone, met, to);
-        leave(groups, at, &alone, &before);
+        leave(facts, groups, at, &alone, &before);
     } else {
         alone.lines = step.seen.facts.lines_of(step.place, thread).unwrap_or(alone.lines);
         alone.unseen = step.seen.facts.unseen_of(step.place);
         alone.far = step.far_from(to);
-        leave(groups, at, &alone, &step.far_from(from));
+        leave(facts, groups, at, &alone, &step.far_from(from));
         step.tell_partners(groups);
     }
     let (node, thread) = (step.node_of(to), Some(step.place));
@@ -137,20 +139,31 @@ fn leave_unseen(alone: &mut Group) {
     (alone.lines, alone.unseen) = (counted.max(0.0), 0.0);
 }
 
-/// Removes a thread from its group: its accesses and the lines that it fetched are subtracted.
-/// `far` = shares of these lines that came from other caches, by node.
-fn leave(groups: &mut Vec<Group>, at: usize, alone: &Group, far: &[(usize, f64)]) {
+/// Removes a thread from its group: its work, its accesses and the lines that it fetched are
+/// subtracted. `far` = shares of these lines that came from other caches, by node.
+fn leave(facts: &Facts, groups: &mut Vec<Group>, at: usize, alone: &Group, far: &[(usize, f64)]) {
     let left = groups[at].cpus - alone.cpus;
     if left <= 1e-9 {
         groups.remove(at);
         return;
     }
     let group = &mut groups[at];
-    let both = group.shares.iter().map(|(node, share)| (*node, share * group.cpus));
-    let less = alone.shares.iter().map(|(node, share)| (*node, -share * alone.cpus));
+    let charges = &facts.charges;
+    let wait = |of: &Group| of.misses * charges.latency(of.node, &of.shares, &facts.waits);
+    let stalled = |of: &Group| of.cpus * wait(of) / of.overlap;
+    let stalled = (stalled(group) - stalled(alone)) / left;
+    let work = (group.work * group.cpus - alone.work * alone.cpus) / left;
+    group.work = work.max(LEAST_WORK * charges.cycles_per_us);
+    let per_us = |of: &Group, share: f64| share * of.misses * of.cpus;
+    let both = group.shares.iter().map(|(node, share)| (*node, per_us(group, *share)));
+    let less = alone.shares.iter().map(|(node, share)| (*node, -per_us(alone, *share)));
     let (rest, all) = above_zero(both.chain(less));
+    group.misses = ((group.misses * group.cpus - alone.misses * alone.cpus) / left).max(0.0);
     if all > 0.0 {
         group.shares = rest.into_iter().map(|(node, sum)| (node, sum / all)).collect();
+    }
+    if stalled > 0.0 {
+        group.overlap = (wait(group) / stalled).max(1.0);
     }
     let (lines, own) = (group.lines * group.cpus, alone.lines * alone.cpus);
     let both = group.far.iter().map(|(node, share)| (*node, share * lines));
