@@ -248,7 +248,7 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     let cache = cache_folder(|name| env::var(name).ok())?;
     let installed = times.stage("setup of the lab's parts", || setup::provide(&cache))?;
     let parts = parts_folder()?;
-    if !TAKEN.load(Ordering::Relaxed) {
+    if !parts_are_built() {
         build_programs(&target, &parts, times)?;
     }
     let driver = times.stage("build of the guest's driver", || {
@@ -271,17 +271,26 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
 const HOST_PARTS: [&str; 3] = [built::RUNNER, built::PLUGIN, built::INTERPOSE];
 const GUEST_PARTS: [&str; 3] = [built::INIT, built::WORKLOADS, built::PRODUCT];
 
-/// Whether [`take_parts`] has the parts that cargo would build.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether the parts are those that cargo would build. Then this process has cargo build none.
+static BUILT: AtomicBool = AtomicBool::new(false);
 
-/// Takes over the parts in `folder`, which were built from the same sources as ours. This process
-/// then has cargo build none.
+/// Whether [`trust_parts`] was called, here or by [`take_parts`].
+pub(crate) fn parts_are_built() -> bool {
+    BUILT.load(Ordering::Relaxed)
+}
+
+/// From now on the parts are taken as they are: the same `./x test` has built them.
+pub(crate) fn trust_parts() {
+    BUILT.store(true, Ordering::Relaxed);
+}
+
+/// Takes over the parts in `folder`, which were built from the same sources as ours.
 pub(crate) fn take_parts(folder: &Path) -> Result<()> {
     let parts = parts_folder()?;
     for name in HOST_PARTS.iter().chain(&GUEST_PARTS) {
         provide(&folder.join(name), &parts.join(name))?;
     }
-    TAKEN.store(true, Ordering::Relaxed);
+    trust_parts();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! A stage that fails does not keep the later ones from running; one that cannot run counts as
 //! failed. What a test does not try is listed at the end, so nothing is skipped silently.
 
+mod lanes;
 mod output;
 
 use std::fs;
@@ -12,6 +13,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
 
 use self::output::Output;
 use crate::tidy::root;
@@ -30,6 +32,12 @@ pub(crate) struct Arguments {
     /// Write how long each stage takes to FILE, one JSON object a line
     #[arg(long, value_name = "FILE")]
     times: Option<PathBuf>,
+    /// Run this stage alone and tell its counts for another ./x test
+    #[arg(long, value_name = "NAME", hide = true)]
+    stage: Option<String>,
+    /// The lab's parts are as the sources are
+    #[arg(long, requires = "stage", hide = true)]
+    parts_built: bool,
 }
 
 impl Arguments {
@@ -42,7 +50,7 @@ impl Arguments {
 }
 
 /// Counts of checks. A test is one check; a stage without tests is one check too.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     passed: u64,
     failed: u64,
@@ -84,8 +92,8 @@ const STAGES: [Stage; 4] = [
     ("rondpoint as one static file", dist::test),
 ];
 
-/// The stages that fetch packages or emulate machines.
-const LAB_STAGES: [Stage; 14] = [
+/// The stages that fetch packages, or emulate machines on all cores.
+const LAB_STAGES: [Stage; 7] = [
     ("event tables against the kernel's own lists", event_tables),
     ("SPE packets against the kernel's own decoder", spe_packets),
     ("the README's first command, in a fresh clone", fresh_clone::test),
@@ -93,49 +101,91 @@ const LAB_STAGES: [Stage; 14] = [
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
     }),
     ("the kernel's patches: do they apply, and what does checkpatch say", kernel::check),
-    ("build of the lab's parts", || lab::build().map(|_| Tally::one(true))),
-    ("the PMU, from inside the guest", lab::check_pmu),
-    ("rondpoint in the guest, recorded and replayed", replay::test),
+    ("build of the lab's parts", || {
+        lab::build()?;
+        lab::trust_parts();
+        Ok(Tally::one(true))
+    }),
     ("rondpoint in the guest, as promised", lab::live),
+];
+
+/// The stages that emulate one machine at a time, the longest first. They run side by side.
+const LANE_STAGES: [Stage; 7] = [
+    ("the lab, end to end", lab::test),
+    ("rondpoint in the guest, recorded and replayed", replay::test),
+    ("the Debian package under systemd, from installation to purge", lab::lifecycle),
+    ("the guide's screens, in the guest", lab::screens),
+    ("the PMU, from inside the guest", lab::check_pmu),
     ("rondpoint calibrate in the guest", lab::calibration),
     ("a real program in the guest", lab::real_program),
-    ("the guide's screens, in the guest", lab::screens),
-    ("the Debian package under systemd, from installation to purge", lab::lifecycle),
-    ("the lab, end to end", lab::test),
 ];
 
 /// Runs the stages and prints the closing line.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let mut stages = STAGES.to_vec();
-    if !arguments.no_lab {
-        stages.extend(LAB_STAGES);
+    if let Some(name) = &arguments.stage {
+        return run_alone(name, arguments.parts_built);
     }
-    if let Some(text) = &arguments.only {
-        stages.retain(|(name, _)| name.contains(text));
-        if stages.is_empty() {
-            bail!("--only {text}: no stage has that in its name");
-        }
+    let asked = |stages: &[Stage], is_lab: bool| -> Vec<Stage> {
+        let only = arguments.only.as_deref().unwrap_or_default();
+        let is_asked = |(name, _): &&Stage| name.contains(only) && !(is_lab && arguments.no_lab);
+        stages.iter().filter(is_asked).copied().collect()
+    };
+    let stages = [asked(&STAGES, false), asked(&LAB_STAGES, true)].concat();
+    let lanes = asked(&LANE_STAGES, true);
+    let count = stages.len() + lanes.len();
+    if count == 0 {
+        let text = arguments.only.as_deref().unwrap_or_default();
+        bail!("--only {text}: no stage has that in its name");
     }
     let times = Times::begin(arguments.times.as_deref(), &arguments.words())?;
+    let number = |index: usize| format!("[{}/{count}]", index + 1);
     let mut total = Tally::default();
     for (index, (name, stage)) in stages.iter().enumerate() {
-        println!("[{}/{}] {name}", index + 1, stages.len());
-        let start = Instant::now();
-        let tally = times.stage(name, || {
-            Ok(stage().unwrap_or_else(|error| {
-                println!("error: {error:#}");
-                Tally::one(false)
-            }))
-        })?;
-        let verdict = if tally.failed == 0 { "ok" } else { "FAILED" };
-        println!(
-            "      {verdict}, {} passed, {} failed, {:.0} s",
-            tally.passed,
-            tally.failed,
-            start.elapsed().as_secs_f64()
-        );
+        println!("{} {name}", number(index));
+        let started = Instant::now();
+        let tally = times.stage(name, || Ok(guarded(*stage)))?;
+        println!("{}", ended(&tally, started));
         total.add(tally);
     }
+    let lanes = lanes.iter().enumerate();
+    let lanes = lanes.map(|(index, (name, _))| (number(stages.len() + index), *name)).collect();
+    total.add(lanes::run(lanes, &times)?);
+    close(arguments, &total);
+    times.end(total.is_whole())?;
+    if !total.is_whole() {
+        bail!("not all tests passed");
+    }
+    Ok(())
+}
+
+/// Runs one of the [`LANE_STAGES`] for another `./x test`.
+fn run_alone(name: &str, parts_built: bool) -> Result<()> {
+    let stage = LANE_STAGES.iter().find(|(found, _)| *found == name);
+    let (_, stage) = stage.with_context(|| format!("--stage {name}: no such stage"))?;
+    if parts_built {
+        lab::trust_parts();
+    }
+    lanes::be(*stage)
+}
+
+/// What a stage counts. One that cannot run is one failure.
+fn guarded(stage: fn() -> Result<Tally>) -> Tally {
+    stage().unwrap_or_else(|error| {
+        println!("error: {error:#}");
+        Tally::one(false)
+    })
+}
+
+/// The last line of a stage.
+fn ended(tally: &Tally, started: Instant) -> String {
+    let verdict = if tally.is_whole() { "ok" } else { "FAILED" };
+    let (passed, failed) = (tally.passed, tally.failed);
+    let seconds = started.elapsed().as_secs_f64();
+    format!("      {verdict}, {passed} passed, {failed} failed, {seconds:.0} s")
+}
+
+/// Prints what was left out, what was not tried, and the closing line.
+fn close(arguments: &Arguments, total: &Tally) {
     if arguments.no_lab {
         println!("without the lab, as asked");
     }
@@ -147,11 +197,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         total.not_tried.iter().for_each(|line| println!("  {line}"));
     }
     println!("{} passed, {} failed", total.passed, total.failed);
-    times.end(total.failed == 0)?;
-    if total.failed > 0 {
-        bail!("not all tests passed");
-    }
-    Ok(())
 }
 
 /// One cargo command as one check, under a bar.
