@@ -36,34 +36,80 @@ pub fn of_node(root: &Root, node: u32) -> Result<NodeRoom, LinuxError> {
     Ok(NodeRoom { free_bytes: bytes("MemAvailable:"), total_bytes: bytes("MemTotal:") })
 }
 
-/// Bytes left by the tightest memory limit of this process's cgroup (version 2) and its parents;
-/// `None` without a limit. Inactive file pages of the cgroup count as left.
+/// Names of the files of one version of cgroups.
+struct Version {
+    /// Folder of the groups beneath `fs/cgroup`.
+    folder: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// Line of `memory.stat` with the inactive file pages of the group and its children.
+    cold: &'static str,
+}
+
+/// Version 1 (Documentation/admin-guide/cgroup-v1/memory.rst).
+const FIRST: Version = Version {
+    folder: "memory",
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    cold: "total_inactive_file",
+};
+
+/// Version 2 (Documentation/admin-guide/cgroup-v2.rst).
+const SECOND: Version =
+    Version { folder: "", limit: "memory.max", used: "memory.current", cold: "inactive_file" };
+
+/// Limits from here on are none. Version 1 shows "no limit" as 2^63 less a page
+/// (`PAGE_COUNTER_MAX`, include/linux/page_counter.h).
+const NO_LIMIT: u64 = 1 << 62;
+
+/// Bytes left by the tightest memory limit of this process's cgroup and its parents; `None`
+/// without a limit. Inactive file pages of the cgroup count as left.
 ///
 /// # Errors
 /// A file cannot be read.
 pub fn of_cgroup(root: &Root) -> Result<Option<u64>, LinuxError> {
     let Some(bytes) = root::read_optional(&root.in_proc("self/cgroup"))? else { return Ok(None) };
     let text = String::from_utf8_lossy(&bytes);
-    let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
-        return Ok(None);
-    };
-    let mount = root.in_sys("fs/cgroup");
+    let Some((version, path)) = group_of(&text) else { return Ok(None) };
+    let folder = root.in_sys("fs/cgroup").join(version.folder);
     let mut tightest: Option<u64> = None;
+    // A container may see its own group as the root of the folder. Absent groups are passed over.
     for group in Path::new(path).ancestors() {
-        let read = |file: &str| -> Result<Option<String>, LinuxError> {
-            let bytes = root::read_optional(&mount.join(group).join(file))?;
-            Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
-        };
-        // `max`, which is no number, means no limit.
-        let Some(limit) = read("memory.max")?.as_deref().and_then(number) else { continue };
-        let used = read("memory.current")?.as_deref().and_then(number).unwrap_or(0);
-        let statistics = read("memory.stat")?.unwrap_or_default();
-        let mut lines = statistics.lines();
-        let cold = lines.find_map(|line| number(line.strip_prefix("inactive_file ")?)).unwrap_or(0);
-        let left = limit.saturating_sub(used.saturating_sub(cold));
-        tightest = Some(tightest.map_or(left, |other| other.min(left)));
+        let left = left_in(&folder.join(group), version)?;
+        tightest = [tightest, left].into_iter().flatten().min();
     }
     Ok(tightest)
+}
+
+/// The group whose memory is limited, without the leading slash, by the lines of
+/// `/proc/PID/cgroup`: number, controllers and path (cgroups(7)). A controller belongs to one
+/// version only.
+fn group_of(text: &str) -> Option<(&'static Version, &str)> {
+    let first = text.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(":/")?;
+        controllers.split(',').any(|name| name == "memory").then_some((&FIRST, path))
+    });
+    first.or_else(|| {
+        text.lines().find_map(|line| line.strip_prefix("0::/")).map(|path| (&SECOND, path))
+    })
+}
+
+/// Bytes left in one group; `None` without a limit.
+fn left_in(group: &Path, version: &Version) -> Result<Option<u64>, LinuxError> {
+    let read = |file: &str| -> Result<Option<String>, LinuxError> {
+        let bytes = root::read_optional(&group.join(file))?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    // `max`, which is no number, means no limit.
+    let limit = read(version.limit)?.as_deref().and_then(number);
+    let Some(limit) = limit.filter(|&limit| limit < NO_LIMIT) else { return Ok(None) };
+    let used = read(version.used)?.as_deref().and_then(number).unwrap_or(0);
+    let statistics = read("memory.stat")?.unwrap_or_default();
+    let cold = statistics.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        number(value).filter(|_| name == version.cold)
+    });
+    Ok(Some(limit.saturating_sub(used.saturating_sub(cold.unwrap_or(0)))))
 }
 
 /// The first word as a number; `None` if it is none.
@@ -106,5 +152,32 @@ mod tests {
         assert_eq!(of_cgroup(&root).unwrap(), Some(500));
         fs::write(one.join("memory.max"), "70\n").unwrap();
         assert_eq!(of_cgroup(&root).unwrap(), Some(70));
+    }
+
+    #[test]
+    fn limits_of_the_first_version_count_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        fs::create_dir_all(root.in_proc("self")).unwrap();
+        // As with systemd's hybrid hierarchy: the second version has no memory controller.
+        let text = "5:cpu,cpuacct:/\n4:memory:/job\n1:name=systemd:/job\n0::/job\n";
+        fs::write(root.in_proc("self/cgroup"), text).unwrap();
+        assert_eq!(of_cgroup(&root).unwrap(), None);
+        let job = root.in_sys("fs/cgroup/memory/job");
+        fs::create_dir_all(&job).unwrap();
+        let all = job.parent().unwrap();
+        fs::write(all.join("memory.limit_in_bytes"), "9223372036854771712\n").unwrap();
+        fs::write(all.join("memory.usage_in_bytes"), "5000\n").unwrap();
+        assert_eq!(of_cgroup(&root).unwrap(), None, "2^63 less a page is no limit");
+        fs::write(job.join("memory.limit_in_bytes"), "1000\n").unwrap();
+        fs::write(job.join("memory.usage_in_bytes"), "600\n").unwrap();
+        assert_eq!(of_cgroup(&root).unwrap(), Some(400));
+        let statistics = "inactive_file 7\ntotal_inactive_file 100\n";
+        fs::write(job.join("memory.stat"), statistics).unwrap();
+        assert_eq!(of_cgroup(&root).unwrap(), Some(500));
+        // A container's own group is the root of what it sees.
+        fs::rename(job.join("memory.limit_in_bytes"), all.join("memory.limit_in_bytes")).unwrap();
+        fs::write(all.join("memory.usage_in_bytes"), "900\n").unwrap();
+        assert_eq!(of_cgroup(&root).unwrap(), Some(100));
     }
 }

@@ -8,6 +8,7 @@ use rondpoint_core::{Bytes, Topology};
 use crate::LinuxError;
 use crate::kept::Kept;
 use crate::lines::Lines;
+use crate::parse::cpuinfo::CpuIdentity;
 use crate::parse::zoneinfo::{self, PhysicalMap, ZoneSpan};
 use crate::parse::{ParseError, fields, meminfo, vmstat};
 use crate::root::{self, Root};
@@ -20,6 +21,20 @@ pub fn paranoid_level(root: &Root) -> Option<i64> {
     let text = fields::trim(&bytes);
     let (sign, digits) = text.strip_prefix(b"-").map_or((1, text), |digits| (-1, digits));
     Some(sign * i64::try_from(fields::decimal(digits)?).ok()?)
+}
+
+/// Whether the kernel's NMI watchdog holds a counter of each core, for a pinned event of cycles
+/// (`kernel.nmi_watchdog`; `hardlockup_detector_event_create`, kernel/watchdog_perf.c, Linux 6.12).
+///
+/// Only x86's watchdog does so by default. Power has its own kind, and Arm's needs an option at
+/// boot. Virtual machines have the setting at 0, because KVM's guests disable it
+/// (`kvm_guest_init`, arch/x86/kernel/kvm.c) and others have no counter for it. A kernel with the
+/// buddy detector (`CONFIG_HARDLOCKUP_DETECTOR_BUDDY`) uses none, and one counter stays free there.
+#[must_use]
+pub(super) fn watchdog_counts(root: &Root, identity: &CpuIdentity) -> bool {
+    let is_x86 = identity.family.is_some();
+    let read = || root::read_optional(&root.in_proc("sys/kernel/nmi_watchdog")).ok()?;
+    is_x86 && read().is_some_and(|bytes| fields::trim(&bytes) == b"1")
 }
 
 /// The map from physical addresses to nodes, by the spans of the zones. If zones of two nodes
@@ -207,6 +222,19 @@ pub(super) mod tests {
         ]);
         let on = Balancing { ordinary: true, tiering: false };
         assert_eq!((paranoid_level(&root), numa_balancing(&root)), (Some(-1), Some(on)));
+    }
+
+    #[test]
+    fn the_watchdog_holds_a_counter_on_x86_where_it_is_on() {
+        let x86 = CpuIdentity { family: Some(6), ..CpuIdentity::default() };
+        let counts = |value: Option<&str>, identity| {
+            let files: Vec<_> =
+                value.into_iter().map(|value| ("proc/sys/kernel/nmi_watchdog", value)).collect();
+            watchdog_counts(&fixture(&files).1, identity)
+        };
+        assert!(counts(Some("1\n"), &x86));
+        assert!(!counts(Some("0\n"), &x86) && !counts(None, &x86));
+        assert!(!counts(Some("1\n"), &CpuIdentity::default()), "neither Arm nor Power");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! records; sampling events send their records into it. Without a hardware event, minor page faults
 //! are sampled: each has the thread, CPU, virtual and physical address.
 
+mod pinned;
+
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use crate::perf::record::{Mode, Record, RecordError, Records};
 use crate::perf::sample::{Layout, Sample};
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
+use pinned::Shown;
 
 /// Most samples of one interval (our choice). Further ones count as lost.
 pub const MAX_SAMPLES: usize = 1 << 20;
@@ -97,6 +100,9 @@ pub struct Sampler {
     reading: Duration,
     paused: bool,
     counts_first_touches: bool,
+    shown: Shown,
+    /// Sentence about a pinned event without a counter, not yet taken.
+    lost_counter: Option<String>,
     /// Number of sampled faults on pages without an earlier sample, since the sampler was opened.
     pub first_touches: u64,
 }
@@ -150,6 +156,8 @@ impl Sampler {
             reading: Duration::ZERO,
             paused: false,
             counts_first_touches: plan.counts_first_touches,
+            shown: Shown::default(),
+            lost_counter: None,
             first_touches: 0,
         };
         let fields = if plan.events.is_empty() {
@@ -190,6 +198,8 @@ impl Sampler {
         sampler.samples.period = samples_accesses.then_some(plan.period);
         let stores = plan.stores || sampler.buffered.is_some();
         sampler.samples.stores = samples_accesses && stores && problems.is_empty();
+        // The kernel schedules an event of a running task, or of all tasks, at once.
+        sampler.check_pinned();
         Ok((sampler, problems))
     }
 
@@ -292,6 +302,7 @@ impl Sampler {
     pub fn reopen(&mut self, subject: &Subject, topology: &Topology) -> Result<(), LinuxError> {
         self.close();
         self.paused = false;
+        self.shown = self.shown.anew();
         let Some(level) = self.level else { return Ok(()) };
         let events = self.sampled.clone();
         let opened = events
@@ -439,8 +450,11 @@ impl Sampler {
 
     /// Takes the samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
-        if self.kind == Kind::Accesses && self.samples.list.is_empty() && !self.paused {
-            self.revive();
+        if self.kind == Kind::Accesses && !self.paused {
+            self.check_pinned();
+            if self.samples.list.is_empty() {
+                self.revive();
+            }
         }
         let Samples { period, stores, .. } = self.samples;
         let next = Samples { period, stores, ..Samples::default() };

@@ -7,15 +7,15 @@ use rondpoint_core::Pid;
 
 use super::counters::TreeCounters;
 use super::inherited::Inherited;
-use super::kernel::{first_touches_only, paranoid_level, physical_map};
-use super::metrics::{chosen, counters_of_sampling};
+use super::kernel::{first_touches_only, paranoid_level, physical_map, watchdog_counts};
+use super::metrics::{chosen, note_of_watchdog, room};
 use super::pause::Paused;
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
 use super::tasks::{Births, Tasks};
 use super::threads::ThreadPlan;
 use super::translation::Translation;
-use super::uncore::Uncore;
+use super::uncore::{Missing, Uncore};
 use crate::perf::attr::flag;
 use crate::perf::event::advice;
 use crate::perf::generation::{Available, Generation, Metric};
@@ -99,7 +99,7 @@ struct Opening<'a> {
     settings: &'a Settings,
     available: Available,
     events: Vec<(Metric, Event)>,
-    /// Programmable counters that sampling leaves free.
+    /// Programmable counters that sampling and the kernel's watchdog leave free.
     room: usize,
 }
 
@@ -136,7 +136,8 @@ pub(super) fn open(
 ) -> Result<Sensors, LinuxError> {
     let available = available(root, machine)?;
     let topology = &machine.topology;
-    let room = available.counters.saturating_sub(counters_of_sampling(&available, settings));
+    let watchdog = watchdog_counts(root, &machine.identity);
+    let room = room(&available, settings, watchdog);
     let mut notes = Vec::new();
     // This comes before the search for processes. The kernel's first event of a task takes tens of
     // milliseconds to open (`account_event`, kernel/events/core.c).
@@ -167,9 +168,15 @@ pub(super) fn open(
                 .to_string(),
         );
     }
+    let is_counted = opened.counters.as_ref().is_some_and(|all| all.metrics().next().is_some());
+    if watchdog && is_counted {
+        notes.extend(note_of_watchdog(&opening.available, settings, room));
+    }
+    let uncore = match settings.counts() {
+        true => opening.uncore(&mut notes),
+        false => Uncore::default(),
+    };
     let Opening { available, events, .. } = opening;
-    let uncore =
-        if settings.counts() { Uncore::open(&available, topology) } else { Uncore::default() };
     Ok(Sensors {
         tasks,
         counters: opened.counters,
@@ -339,6 +346,19 @@ impl Opening<'_> {
         }
     }
 
+    /// Opens the counts of units outside the cores, with notes about refused ones. A cause that
+    /// another note has is not told again.
+    fn uncore(&self, notes: &mut Vec<String>) -> Uncore {
+        let (uncore, missing) = Uncore::open(&self.available, &self.machine.topology, self.room);
+        for Missing { what, why } in missing {
+            let why = if why.is_denied() { self.sentence(why.errno()) } else { why.to_string() };
+            if !notes.iter().any(|note| note.contains(&why)) {
+                notes.push(format!("{what}: {why}"));
+            }
+        }
+        uncore
+    }
+
     fn sampler(&self, opened: &mut Opened) -> Result<Option<Sampler>, LinuxError> {
         let Opened { subject, counters, notes, .. } = opened;
         if !self.settings.samples() {
@@ -346,8 +366,9 @@ impl Opening<'_> {
         }
         let physical = physical_map(self.root)?;
         let topology = &self.machine.topology;
-        let translation = Translation::new(topology, physical, self.available.vendor);
-        let period = self.settings.period.unwrap_or(self.available.period);
+        let translation = Translation::new(topology, physical, self.available.vendor)
+            .with_loads_beyond_cache(self.available.loads_beyond_cache);
+        let period = self.available.sampling_period(self.settings.period);
         let faults_only = self.settings.rung == Some(Rung::Faults);
         let mut events = if faults_only { Vec::new() } else { self.available.sample.clone() };
         for event in &mut events {
@@ -360,7 +381,8 @@ impl Opening<'_> {
         let counts_first_touches = !self.settings.managing;
         let plan = Plan { events, buffer, stores, period, levels, counts_first_touches };
         match Sampler::open(subject, topology, translation, &plan) {
-            Ok((sampler, problems)) => {
+            Ok((mut sampler, problems)) => {
+                notes.extend(sampler.take_lost_counter());
                 let why = self.sentence(problems.first().and_then(LinuxError::errno));
                 let is_said = notes.contains(&why);
                 let wanted = !plan.events.is_empty() || plan.buffer.is_some();
@@ -392,82 +414,4 @@ impl Opening<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::perf::attr::{Attr, TYPE_RAW};
-
-    fn available(metrics: &[Metric]) -> Available {
-        let event = Event { name: "x".into(), attr: Attr::counting(TYPE_RAW, 0), cpus: None };
-        let core = metrics.iter().map(|metric| (*metric, event.clone())).collect();
-        Available { core, ..Available::default() }
-    }
-
-    fn check(metrics: &[Metric], settings: &Settings, expected: &[Metric]) {
-        let events = chosen(&available(metrics), settings);
-        let found: Vec<Metric> = events.iter().map(|(metric, _)| *metric).collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn local_and_remote_are_counted_only_where_targets_are_not() {
-        use Metric::{DramNode, DramRequests, Loads, LocalDram};
-        let settings = Settings::default();
-        check(&[LocalDram, DramRequests, Loads], &settings, &[LocalDram, DramRequests]);
-        check(
-            &[LocalDram, DramRequests, DramNode(0), DramNode(1)],
-            &settings,
-            &[DramRequests, DramNode(0), DramNode(1)],
-        );
-    }
-
-    #[test]
-    fn what_was_asked_for_is_counted_and_a_rung_below_counters_counts_nothing() {
-        use Metric::{DramNode, LlcMisses, Loads};
-        let all = [LlcMisses, Loads, DramNode(0), DramNode(1)];
-        let asked = |rung| Settings {
-            metrics: Some(vec![DramNode(0), Loads]),
-            rung,
-            ..Settings::default()
-        };
-        check(&all, &asked(None), &[Loads, DramNode(0), DramNode(1)]);
-        check(&all, &asked(Some(Rung::Counters)), &[Loads, DramNode(0), DramNode(1)]);
-        check(&all, &asked(Some(Rung::Faults)), &[]);
-    }
-
-    /// The sensors of a machine without a PMU, opened while the tree is listed as `lists` says.
-    fn settled(start: Start, lists: &[&[u32]]) -> (Subject, usize) {
-        let machine = crate::topology::discover(&Root::live()).unwrap();
-        let settings = Settings { rung: Some(Rung::Statistics), ..Settings::default() };
-        let opening = Opening {
-            root: &Root::live(),
-            machine: &machine,
-            settings: &settings,
-            available: Available::default(),
-            events: Vec::new(),
-            room: 0,
-        };
-        let mut asked = 0;
-        let list = || {
-            asked += 1;
-            Ok(lists[(asked - 1).min(lists.len() - 1)].to_vec())
-        };
-        (opening.settle(start, 1, list).unwrap().subject, asked)
-    }
-
-    #[test]
-    fn a_thread_born_while_sensors_are_opened_has_them_too() {
-        let now = Start::Now;
-        let (subject, asked) = settled(now, &[&[1], &[1, 2], &[1, 2]]);
-        assert_eq!((subject, asked), (Subject::tasks(&[1, 2], now), 3));
-        let (subject, _) = settled(now, &[&[1, 2], &[1]]);
-        assert_eq!(subject, Subject::tasks(&[1, 2], now), "one that has ended changes nothing");
-    }
-
-    #[test]
-    fn a_storm_of_births_is_not_chased_for_ever() {
-        let births: Vec<Vec<u32>> = (1..100).map(|last| (1..=last).collect()).collect();
-        let lists: Vec<&[u32]> = births.iter().map(Vec::as_slice).collect();
-        assert_eq!(settled(Start::Now, &lists).1, MOST_OPENINGS as usize);
-        assert_eq!(settled(Start::OnExec, &lists).1, 1);
-    }
-}
+mod tests;

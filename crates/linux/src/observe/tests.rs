@@ -109,7 +109,7 @@ fn clocked_controllers() -> Available {
 #[test]
 fn controllers_are_counted_at_a_glance_and_in_a_pause() {
     let machine = topology::discover(&Root::live()).unwrap();
-    let uncore = Uncore::open(&clocked_controllers(), &machine.topology);
+    let (uncore, _) = Uncore::open(&clocked_controllers(), &machine.topology, 4);
     let settings = Settings { rung: Some(Rung::Counters), managing: true, ..Settings::default() };
     let mut observer =
         Observer::open(Root::live(), machine, own_process(), Start::Now, &settings).unwrap();

@@ -19,6 +19,7 @@ pub struct Translation {
     node_of_cpu: Vec<u16>,
     physical: PhysicalMap,
     vendor: Vendor,
+    loads_beyond_cache: bool,
 }
 
 impl Translation {
@@ -39,7 +40,14 @@ impl Translation {
         let node_of_cpu =
             (0..topology.cpu_count()).map(|cpu| topology.node_of_cpu(cpu) as u16).collect();
         let (cpus, nodes) = (table(&mut cpus), table(&mut nodes));
-        Self { cpus, nodes, node_of_cpu, physical, vendor }
+        Self { cpus, nodes, node_of_cpu, physical, vendor, loads_beyond_cache: false }
+    }
+
+    /// Sets whether the event of loads samples only loads that missed the last-level cache. Such an
+    /// event of Intel gives no level (`precise_datala_hsw`, arch/x86/events/intel/ds.c, v6.12).
+    #[must_use]
+    pub fn with_loads_beyond_cache(self, loads_beyond_cache: bool) -> Self {
+        Self { loads_beyond_cache, ..self }
     }
 
     fn node(&self, physical: u64) -> u16 {
@@ -55,7 +63,12 @@ impl Translation {
         let (source, store) = match kind {
             Kind::Faults => (Source::HintFault, false),
             Kind::Accesses => {
-                let served = sample.source.served_by(self.vendor)?;
+                let served = match sample.source.served_by(self.vendor)? {
+                    ServedBy::Unknown if self.loads_beyond_cache && sample.source.is_load() => {
+                        ServedBy::BeyondLastLevel
+                    }
+                    served => served,
+                };
                 (self.source(served, cpu, node), sample.source.is_store())
             }
         };
@@ -118,7 +131,7 @@ fn source(served: ServedBy) -> Source {
         ServedBy::RemoteCache { modified: false } => Source::CacheRemote,
         ServedBy::RemoteCache { modified: true } => Source::CacheRemoteModified,
         ServedBy::LocalDram | ServedBy::RemoteDram | ServedBy::SlowMemory { .. } => Source::Dram,
-        ServedBy::RemoteUnknown | ServedBy::Unknown => Source::Unknown,
+        ServedBy::RemoteUnknown | ServedBy::BeyondLastLevel | ServedBy::Unknown => Source::Unknown,
     }
 }
 
@@ -157,6 +170,26 @@ mod tests {
         assert_eq!(source(3, 17), Source::Dram);
         assert_eq!(source(3, 33), Source::CacheRemoteModified);
         assert_eq!(source(3, 900), Source::Unknown);
+    }
+
+    /// The word of a load without a level: `PERF_MEM_NA` with the operation of a load.
+    #[test]
+    fn a_load_without_a_level_is_memory_if_its_event_samples_misses_alone() {
+        const LOAD: u64 = 2 | 1 << 5 | 1 << 19 | 1 << 24 | 1 << 26 | 0xf << 33;
+        const STORE: u64 = LOAD - 2 + 4;
+        let found = |translation: &Translation, word, cpu, frame: u64| {
+            let source = DataSource(word);
+            let physical = frame << 12;
+            let sample = Sample { cpu, address: 0x5008, physical, source, ..Sample::default() };
+            let found = translation.sample(&sample, Kind::Accesses).unwrap();
+            (found.source, found.node)
+        };
+        let of_misses = translation().with_loads_beyond_cache(true);
+        assert_eq!(found(&of_misses, LOAD, 3, 33), (Source::Dram, 1), "local memory");
+        assert_eq!(found(&of_misses, LOAD, 3, 17), (Source::Dram, 0), "remote memory");
+        assert_eq!(found(&of_misses, LOAD, 3, 900), (Source::Unknown, UNKNOWN_NODE));
+        assert_eq!(found(&of_misses, STORE, 3, 33), (Source::Unknown, 1), "another event");
+        assert_eq!(found(&translation(), LOAD, 3, 33), (Source::Unknown, 1));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub enum ServedBy {
     RemoteDram,
     /// Another node, memory or cache unknown.
     RemoteUnknown,
+    /// Beyond the last-level cache of the same node, because the event samples nothing else.
+    BeyondLastLevel,
     /// Memory behind a device link (CXL) or persistent memory.
     SlowMemory {
         /// Whether it belongs to another node.
@@ -57,14 +59,16 @@ pub enum ServedBy {
 }
 
 impl ServedBy {
-    /// Resolves [`Self::RemoteUnknown`]. `home_is_own`: whether the page is on the CPU's own node.
-    /// If it is, a remote cache with the modified line served the access. Otherwise it counts as
-    /// remote memory, though a cache there is possible.
+    /// Resolves [`Self::RemoteUnknown`] and [`Self::BeyondLastLevel`]. `home_is_own`: whether the
+    /// page is on the CPU's own node. If it is, only a remote cache with the modified line can be
+    /// another node's answer. In all other cases memory of the home counts, though a cache is
+    /// possible.
     #[must_use]
     pub fn with_home(self, home_is_own: Option<bool>) -> Self {
         match (self, home_is_own) {
             (Self::RemoteUnknown, Some(true)) => Self::RemoteCache { modified: true },
-            (Self::RemoteUnknown, Some(false)) => Self::RemoteDram,
+            (Self::BeyondLastLevel, Some(true)) => Self::LocalDram,
+            (Self::RemoteUnknown | Self::BeyondLastLevel, Some(false)) => Self::RemoteDram,
             (known, _) => known,
         }
     }
@@ -289,6 +293,14 @@ mod tests {
         assert_eq!(unknown.with_home(Some(true)), ServedBy::RemoteCache { modified: true });
         assert_eq!(unknown.with_home(None), unknown);
         assert_eq!(ServedBy::LocalDram.with_home(Some(false)), ServedBy::LocalDram);
+    }
+
+    #[test]
+    fn what_missed_the_last_level_is_memory_of_the_pages_home() {
+        let missed = ServedBy::BeyondLastLevel;
+        assert_eq!(missed.with_home(Some(true)), ServedBy::LocalDram);
+        assert_eq!(missed.with_home(Some(false)), ServedBy::RemoteDram);
+        assert_eq!(missed.with_home(None), missed);
     }
 
     #[test]

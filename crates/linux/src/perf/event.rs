@@ -73,6 +73,20 @@ impl OpenEvent {
         count::parse(&bytes[..read], self.attr.read_format).map_err(io::Error::other)
     }
 
+    /// Whether the event is in the error state: it is pinned, and once found no counter. Reading it
+    /// then gives no bytes (`__perf_read`, kernel/events/core.c, Linux 6.12).
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        let mut bytes = vec![0; count::bytes(self.attr.read_format, 1)];
+        matches!((&self.file).read(&mut bytes), Ok(0))
+    }
+
+    /// A file that stands for an event.
+    #[cfg(test)]
+    pub(crate) fn of_file(file: File, attr: Attr) -> Self {
+        Self { file, attr }
+    }
+
     /// Starts the event.
     ///
     /// # Errors
@@ -240,6 +254,14 @@ mod tests {
         let count = event.read(1).unwrap()[0];
         assert!(count.value >= 32 && count.running_ns > 0, "{count:?}");
         assert_eq!(count.enabled_ns, count.running_ns);
+    }
+
+    #[test]
+    fn an_event_that_gives_no_bytes_has_failed() {
+        let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        assert!(!OpenEvent::open("dummy", &attr, SELF, None).unwrap().has_failed());
+        let empty = File::open("/dev/null").unwrap();
+        assert!(OpenEvent::of_file(empty, attr).has_failed());
     }
 
     #[test]

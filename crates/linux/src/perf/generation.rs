@@ -54,10 +54,15 @@ pub struct Available {
     pub sample: Vec<Event>,
     /// Whether these sample stores beside loads.
     pub samples_stores: bool,
+    /// Whether the event of loads samples only those that missed the last-level cache, and gives
+    /// no level.
+    pub loads_beyond_cache: bool,
     /// An event that writes its samples into an auxiliary buffer.
     pub buffer: Option<Event>,
     /// The table's sampling period.
     pub period: u64,
+    /// Number of which every sampling period is a multiple; 0 for any.
+    pub period_step: u64,
     /// `(holding node, event)` of requests of one node's CPUs to DRAM, counted outside the cores.
     pub dram_to_node: Vec<(u32, Event)>,
     /// Bytes carried by a directed link, counted outside the cores.
@@ -75,6 +80,13 @@ impl Available {
     #[must_use]
     pub fn is_of_core(&self, event: &Event) -> bool {
         self.core.iter().any(|(_, core)| core.attr.kind == event.attr.kind)
+    }
+
+    /// The sampling period to use: the table's, or `wanted` rounded up to what the unit can do.
+    #[must_use]
+    pub fn sampling_period(&self, wanted: Option<u64>) -> u64 {
+        let (period, step) = (wanted.unwrap_or(self.period).max(1), self.period_step.max(1));
+        period.checked_next_multiple_of(step).unwrap_or(u64::MAX - u64::MAX % step)
     }
 
     /// The error that keeps a metric of the table out of `core`.
@@ -121,6 +133,7 @@ impl Generation {
             },
             counters: counters.or(entry.counters).unwrap_or(4),
             period: entry.sample.period.unwrap_or(DEFAULT_PERIOD),
+            period_step: entry.sample.step.unwrap_or(1),
             absent: entry.absent.clone(),
             ..Available::default()
         };
@@ -136,10 +149,14 @@ impl Generation {
         for (name, texts) in [("loads", &entry.sample.loads), ("stores", &entry.sample.stores)] {
             let texts: Vec<String> = texts.iter().map(filled).collect();
             let found = resolving.first(name, &texts);
-            let is_both =
-                |event: &Event| entry.sample.both.iter().any(|text| filled(text) == event.name);
+            let is_in = |texts: &[String]| {
+                found
+                    .as_ref()
+                    .is_some_and(|event| texts.iter().any(|text| filled(text) == event.name))
+            };
             available.samples_stores |=
-                found.as_ref().is_some_and(|event| name == "stores" || is_both(event));
+                is_in(&entry.sample.both) || (name == "stores" && found.is_some());
+            available.loads_beyond_cache |= is_in(&entry.sample.beyond_cache);
             available.sample.extend(found);
         }
         if let Some(text) = &entry.sample.buffer {

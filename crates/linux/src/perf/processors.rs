@@ -90,10 +90,15 @@ pub struct Sample {
     /// Events of `loads` that sample stores too.
     #[serde(default)]
     pub both: Vec<String>,
+    /// Events of `loads` that sample only loads which missed the last-level cache, without a level.
+    #[serde(default)]
+    pub beyond_cache: Vec<String>,
     /// An event with samples that come through an auxiliary buffer.
     pub buffer: Option<String>,
     /// Events per sample.
     pub period: Option<u64>,
+    /// Number of which every period is a multiple; absent for 1.
+    pub step: Option<u64>,
     /// Least latency of a sampled load, cycles.
     pub latency: Option<u32>,
 }
@@ -190,13 +195,21 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
         own => own.to_vec(),
     };
     let of_parent = whole.sample;
+    let loads = or(&entry.sample.loads, of_parent.loads);
+    // An inherited property of an event that the child does not sample means nothing.
+    let of_loads = |own: &[String], mut parents: Vec<String>| {
+        parents.retain(|text| loads.contains(text));
+        or(own, parents)
+    };
     let sample = Sample {
-        loads: or(&entry.sample.loads, of_parent.loads),
+        both: of_loads(&entry.sample.both, of_parent.both),
+        beyond_cache: of_loads(&entry.sample.beyond_cache, of_parent.beyond_cache),
         stores: or(&entry.sample.stores, of_parent.stores),
-        both: or(&entry.sample.both, of_parent.both),
         buffer: entry.sample.buffer.clone().or(of_parent.buffer),
         period: entry.sample.period.or(of_parent.period),
+        step: entry.sample.step.or(of_parent.step),
         latency: entry.sample.latency.or(of_parent.latency),
+        loads,
     };
     whole.core.extend(entry.core.clone());
     whole.absent.extend(entry.absent.clone());

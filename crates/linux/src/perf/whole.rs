@@ -39,6 +39,12 @@ pub struct Part<T> {
 /// cannot be counted.
 #[must_use]
 pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
+    traffic_choices(available, topology).into_iter().next().unwrap_or_default()
+}
+
+/// Lists of events that each give the whole [`traffic`], the best first.
+#[must_use]
+pub fn traffic_choices(available: &Available, topology: &Topology) -> Vec<Vec<Part<Cell>>> {
     let mut parts = Vec::new();
     for (kernel_node, event) in &available.dram_to_node {
         let Some(holding) = topology.node_of_kernel_id(*kernel_node) else { continue };
@@ -48,12 +54,12 @@ pub fn traffic(available: &Available, topology: &Topology) -> Vec<Part<Cell>> {
         }
     }
     if !parts.is_empty() {
-        return parts;
+        return vec![parts];
     }
     [by_requester(available, topology), by_home(available, topology)]
         .into_iter()
-        .find(|parts| is_whole(parts, topology))
-        .unwrap_or_default()
+        .filter(|parts| is_whole(parts, topology))
+        .collect()
 }
 
 /// Events for the lines that the controllers of each node served, of all programs; none if a node

@@ -57,7 +57,8 @@ fn ivy_bridge_has_an_extension_bit_in_the_events_of_its_links() {
     assert_eq!(it.available.generation, "ivybridge-ep");
     assert_eq!(core(&it, Metric::RemoteDram), "4:0xcd3");
     assert_eq!(core(&it, Metric::StallCycles), "4:0x10001a3");
-    assert_eq!(samples(&it), ["4:0x1cd,0x1e", "4:0x2cd"]);
+    assert_eq!(samples(&it), ["4:0x1cd,0x1e"], "stores would need the same counter");
+    assert!(!it.available.samples_stores);
     let reads = "4: uncore_imc_0 20:0x304 on 0,10 … uncore_imc_5 23:0x304 on 0,10";
     assert_eq!(uncore(&it, ControllerReads), reads);
     let sent = "4: uncore_qpi_0 30:0x200800 on 0,10 … uncore_qpi_1 31:0x200401 on 0,10";
@@ -82,6 +83,13 @@ fn skylake_filters_misses_in_the_upper_half_of_config1() {
         uncore(&it, LinkOut),
         "3: uncore_upi_0 60:0xf02 on 0,16 … uncore_upi_2 62:0xf02 on 0,16"
     );
+    let choices = whole::traffic_choices(&it.available, &it.topology);
+    let filters = |parts: &Vec<whole::Part<whole::Cell>>| {
+        let filters = parts.iter().map(|part| part.event.attr.config1);
+        filters.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    let filters: Vec<usize> = choices.iter().map(filters).collect();
+    assert_eq!(filters, [2, 1], "one unit cannot filter by both; at the home it needs no filter");
     let machine = Machine { topology: linked("node:2 core:16"), ..it };
     let parts = whole::links(&machine.available, &machine.topology);
     let seen: Vec<_> = parts.iter().map(|part| (part.what, part.cpu, part.scale)).collect();
@@ -108,10 +116,12 @@ fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
     let sapphire = machine("sapphire-rapids");
     assert_eq!(core(&sapphire, Metric::PrivateMisses), "4:0x1f25");
     assert_eq!(samples(&sapphire), ["4:0xfd3", "4:0x2cd"], "local memory is sampled too");
+    assert!(sapphire.available.loads_beyond_cache && sapphire.available.samples_stores);
     let reads = "8: uncore_imc_0 11:0xcf05 on 0,56 … uncore_imc_7 18:0xcf05 on 0,56";
     assert_eq!(uncore(&sapphire, ControllerReads), reads);
     let granite = machine("granite-rapids");
     assert_eq!(samples(&granite), ["4:0x1cd,0x1e", "4:0x2cd"]);
+    assert!(!granite.available.loads_beyond_cache, "its event of loads gives levels");
     let reads = "24: uncore_imc_0 11:0xcf05 on 0,120 … uncore_imc_11 22:0xcf06 on 0,120";
     assert_eq!(uncore(&granite, ControllerReads), reads);
     let forest = machine("sierra-forest");
@@ -195,6 +205,8 @@ fn zen_2_counts_channels_and_links_of_its_fabric() {
     let links = "4: amd_df 12:0x7000002c7 on 0,64 … amd_df 12:0x800000287 on 0,64";
     assert_eq!(uncore(&it, LinkOut), links);
     assert_eq!(uncore(&it, CacheMisses), "amd_l3 13:0x106 on 0,4,8,12,64,68,72,76");
+    let period = |wanted| it.available.sampling_period(wanted);
+    assert_eq!([period(None), period(Some(100_001)), period(Some(0))], [262_144, 100_016, 16]);
     assert_eq!(cells(&it), [], "the fabric does not tell who asked");
 }
 

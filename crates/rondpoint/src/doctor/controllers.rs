@@ -68,7 +68,7 @@ fn units(count: &UncoreCount, topology: &Topology) -> Vec<Unit> {
     let asked = whole::asked(&count.event, topology);
     let open = asked.filter_map(|(cpu, node)| {
         let part = Part { what: node, cpu, event: count.event.clone(), scale };
-        Some(Unit { name: count.unit.clone(), bytes: Units::open(vec![part]).ok()? })
+        Some(Unit { name: count.unit.clone(), bytes: Units::open(vec![part], 1).ok()? })
     });
     open.collect()
 }
