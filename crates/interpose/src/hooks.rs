@@ -22,10 +22,14 @@ use crate::state::{self, Replicated, State};
 static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
+    look_up_all();
     state::read();
 }
 
-/// A function of the library that comes after this one, looked up at its first use.
+/// A function of the library that comes after this one.
+///
+/// All are looked up at the start, because dlsym(3) takes a lock and may allocate. One that is
+/// called earlier, by the start of another library, is looked up then.
 struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -65,9 +69,17 @@ fn quietly<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Defines a function that opens a file: its own name, and the parameters before the mode.
+/// Defines functions that open a file: each with its own name, and the parameters before the mode.
 macro_rules! opens {
-    ($($name:ident($($parameter:ident: $type:ty),*) $next:ident;)*) => { $(
+    ($($name:ident($($parameter:ident: $type:ty),*) $next:ident;)*) => {
+        /// Looks up all functions of the C library that are replaced by calling them.
+        fn look_up_all() {
+            for next in [$(&$next,)* &FOPEN, &FOPEN64] {
+                next.address();
+            }
+        }
+
+        $(
         static $next: Next = Next::new(
             match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
@@ -93,7 +105,8 @@ macro_rules! opens {
             exchange(descriptor);
             descriptor
         }
-    )* };
+        )*
+    };
 }
 
 opens! {
@@ -150,7 +163,7 @@ pub unsafe extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *m
 }
 
 /// As the C library's, but of a replicated file the nearest copy is mapped: also of a descriptor
-/// that another process opened.
+/// that another process opened. A copy that cannot be mapped in this way leaves the original.
 ///
 /// # Safety
 /// As mmap(2).
@@ -164,24 +177,22 @@ pub unsafe extern "C" fn mmap(
     offset: libc::off_t,
 ) -> *mut c_void {
     let is_file = descriptor >= 0 && flags & libc::MAP_ANONYMOUS == 0;
-    let copy = if is_file { quietly(|| open_copy(descriptor)) } else { None };
-    // SAFETY: the caller's request; on 64-bit Linux the C library passes it on as it is.
-    let mapped = unsafe {
-        libc::syscall(
-            libc::SYS_mmap,
-            address,
-            length,
-            protection,
-            flags,
-            copy.unwrap_or(descriptor),
-            offset,
-        )
+    let map = |descriptor: c_int| {
+        // SAFETY: the caller's request; on 64-bit Linux the C library passes it on as it is.
+        let mapped = unsafe {
+            libc::syscall(libc::SYS_mmap, address, length, protection, flags, descriptor, offset)
+        };
+        mapped as *mut c_void
     };
-    if let Some(copy) = copy {
+    let of_copy = || {
+        let copy = open_copy(descriptor)?;
+        let mapped = map(copy);
         // SAFETY: a descriptor of our own; the mapping stays.
-        quietly(|| unsafe { libc::close(copy) });
-    }
-    mapped as *mut c_void
+        unsafe { libc::close(copy) };
+        (mapped != libc::MAP_FAILED).then_some(mapped)
+    };
+    let mapped = if is_file { quietly(of_copy) } else { None };
+    mapped.unwrap_or_else(|| map(descriptor))
 }
 
 /// As [`mmap`].
@@ -252,6 +263,12 @@ fn open_copy(descriptor: c_int) -> Option<c_int> {
         return None;
     }
     let copy = open_checked(path, *nearest, flags)?;
+    let is_program = facts.st_mode & 0o111 != 0;
+    if is_program && is_noexec(copy) && !is_noexec(descriptor) {
+        // SAFETY: a descriptor of our own.
+        unsafe { libc::close(copy) };
+        return None;
+    }
     log(state, file, node, may_leave);
     Some(copy)
 }
@@ -276,6 +293,15 @@ fn open_checked(path: &CStr, expected: Identity, flags: c_int) -> Option<c_int> 
     }
 }
 
+/// Whether the file system refuses to map the file for execution.
+fn is_noexec(descriptor: c_int) -> bool {
+    // SAFETY: the kernel fills the structure or the call fails.
+    let mut facts: libc::statvfs = unsafe { mem::zeroed() };
+    // SAFETY: as above.
+    let is_known = unsafe { libc::fstatvfs(descriptor, &raw mut facts) } == 0;
+    is_known && facts.f_flag & libc::ST_NOEXEC != 0
+}
+
 fn node_of_caller(state: &State) -> Option<(usize, bool)> {
     let mut allowed: Mask = [0; 128];
     // SAFETY: the kernel writes at most the given number of bytes into the array.
@@ -290,8 +316,28 @@ fn node_of_caller(state: &State) -> Option<(usize, bool)> {
     choose(&state.node_of_cpu, &allowed, current)
 }
 
-/// Writes a line for `rondpoint run`: process, file by its position, node, and whether the process
-/// may use other nodes.
+/// Most bytes of the log (our choice): some 70,000 lines.
+const MOST_LOG_BYTES: u64 = 1 << 20;
+/// Bytes that stay free below the process's limit of file sizes (our choice). Other processes may
+/// write a hundred lines between the look at the log's size and the write.
+const LOG_MARGIN: u64 = 4096;
+
+/// Whether the log has room for a line. At the limit of file sizes, a write would end the program
+/// by SIGXFSZ (setrlimit(2)).
+fn has_room(log: c_int) -> bool {
+    // SAFETY: the kernel fills the structures or the calls fail.
+    let (mut facts, mut limit): (libc::stat, libc::rlimit) = unsafe { mem::zeroed() };
+    // SAFETY: as above.
+    let is_known = unsafe {
+        libc::fstat(log, &raw mut facts) == 0
+            && libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0
+    };
+    let size = facts.st_size.cast_unsigned();
+    is_known && size.saturating_add(LOG_MARGIN) <= limit.rlim_cur.min(MOST_LOG_BYTES)
+}
+
+/// Writes a line for `rondpoint run`, while the log has room: process, file by its position, node,
+/// and whether the process may use other nodes.
 fn log(state: &State, file: &Replicated, node: usize, may_leave: bool) {
     let position = state.files.iter().position(|one| ptr::eq(one, file)).unwrap_or(0);
     let mut line = [0u8; 64];
@@ -311,8 +357,23 @@ fn log(state: &State, file: &Replicated, node: usize, may_leave: bool) {
         let log =
             libc::syscall(libc::SYS_openat, libc::AT_FDCWD, state.log.as_ptr(), flags, 0) as c_int;
         if log >= 0 {
-            libc::write(log, line.as_ptr().cast(), length.max(0).cast_unsigned() as usize);
+            if has_room(log) {
+                libc::write(log, line.as_ptr().cast(), length.max(0).cast_unsigned() as usize);
+            }
             libc::close(log);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This program calls none of these two itself.
+    #[test]
+    fn functions_of_the_c_library_are_known_before_they_are_called() {
+        let is_known = |next: &Next| !next.address.load(Ordering::Relaxed).is_null();
+        // musl has no checked variants.
+        assert!(is_known(&FOPEN) && (is_known(&OPENAT64_2) || cfg!(target_env = "musl")));
     }
 }
