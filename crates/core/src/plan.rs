@@ -1,8 +1,10 @@
 //! Actions, proposals, plans and outcomes, as plain data.
 
 mod reason;
+mod shown;
 
 pub use reason::{Reason, Refusal, Undo};
+pub use shown::Shown;
 
 use crate::index_set::CpuSet;
 use crate::units::{Bytes, Nanos, Pid, Tid};
@@ -415,64 +417,4 @@ impl fmt::Display for Mechanism {
             Self::Following => "following",
         })
     }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::MovePages { pid, mechanism, pages } => {
-                write!(f, "move {} of {pid} ({mechanism}):", Many(pages.len()))?;
-                by_route(f, pages)
-            }
-            Self::Replicate { pid, pages } => write!(f, "replicate {} of {pid}", Many(pages.len())),
-            Self::Unreplicate { pid, pages } => {
-                write!(f, "unreplicate {} of {pid}", Many(pages.len()))
-            }
-            Self::SetAffinity { pid, tid, cpus, via: None } => {
-                write!(f, "thread {tid} of {pid} to CPUs {cpus}")
-            }
-            Self::SetAffinity { pid, tid, cpus, via: Some(cpu) } => {
-                write!(f, "thread {tid} of {pid} to CPU {cpu}, then CPUs {cpus}")
-            }
-            Self::MoveProcessMemory { pid, nodes, freeze, memory } => {
-                write!(f, "move {memory} of {pid}{}:", if *freeze { " frozen" } else { "" })?;
-                nodes.iter().try_for_each(|node| write!(f, " {}→{}", node.from, node.to))
-            }
-            Self::SetSampling { pid, sampling } => {
-                match pid {
-                    Some(pid) => write!(f, "sample {pid}: ")?,
-                    None => write!(f, "sample: ")?,
-                }
-                match sampling {
-                    Sampling::Off => write!(f, "off"),
-                    Sampling::Every { cycles, tracked_pages } => {
-                        write!(f, "every {cycles} cycles, {tracked_pages} pages tracked")
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// `1 page`, `2 pages`.
-struct Many(usize);
-
-impl fmt::Display for Many {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} page{}", self.0, if self.0 == 1 { "" } else { "s" })
-    }
-}
-
-/// Numbers of pages by source and target: ` 12 × 0→1, 3 × 0→2`.
-fn by_route(f: &mut fmt::Formatter<'_>, pages: &[PageMove]) -> fmt::Result {
-    let mut routes = alloc::collections::BTreeMap::new();
-    for page in pages {
-        *routes.entry((page.from, page.to)).or_insert(0_u32) += 1;
-    }
-    let mut separator = "";
-    routes.into_iter().try_for_each(|((from, to), count)| {
-        write!(f, "{separator} {count} × {from}→{to}")?;
-        separator = ",";
-        Ok(())
-    })
 }

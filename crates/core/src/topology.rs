@@ -13,7 +13,7 @@ pub use calibrated::{Calibrated, PenaltyLine};
 pub use costs::Costs;
 pub use description::{Cpu, Description, Link, NodeDescription, Route, TopologyError};
 
-use crate::index_set::{CpuSet, NodeSet};
+use crate::index_set::{CpuSet, IndexSet, NodeSet};
 use crate::matrix::Matrix;
 use crate::units::Bytes;
 use alloc::vec::Vec;
@@ -248,6 +248,18 @@ impl Topology {
     #[must_use]
     pub fn kernel_cpu(&self, cpu: usize) -> u32 {
         self.description.cpus[cpu].kernel_id
+    }
+
+    /// The kernel's numbers of these CPUs.
+    #[must_use]
+    pub fn kernel_cpus(&self, cpus: &CpuSet) -> IndexSet {
+        cpus.iter().map(|cpu| self.kernel_cpu(cpu) as usize).collect()
+    }
+
+    /// The kernel's numbers of these nodes.
+    #[must_use]
+    pub fn kernel_nodes(&self, nodes: &NodeSet) -> IndexSet {
+        nodes.iter().map(|node| self.kernel_node(node) as usize).collect()
     }
 
     /// The node with this kernel number. It scans all nodes, so do not call it per sample.

@@ -10,7 +10,7 @@ pub(crate) mod door;
 pub(crate) mod protocol;
 pub(crate) mod seldom;
 pub(crate) mod server;
-mod text;
+pub(crate) mod text;
 mod wire;
 
 /// Where the daemon listens unless its configuration says otherwise.

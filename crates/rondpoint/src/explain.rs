@@ -28,7 +28,7 @@ Examples:
   rondpoint explain 4711                      # asks the daemon
 
 `+31 %:` before an action is the change of the process's speed that the cost model predicts for it.
-A veto names its rule. Nodes are counted from 0 as in the recording.
+A veto names its rule. Actions name nodes as the kernel does; recorded sentences count them from 0.
 
 Exit status: 0 good, 1 the daemon refuses or does not answer, 2 bad usage or file.")]
 pub(crate) struct Arguments {

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// A file of `rondpoint record` or `run --record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// File for the page; as root no symbolic link is followed
+    /// File for the page, - is stdout; as root no symbolic link is followed
     #[arg(long, short, value_name = "PAGE", required_unless_present = "json")]
     output: Option<PathBuf>,
     /// Print the figures as JSON
@@ -65,21 +65,17 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 
 fn report(arguments: &Arguments) -> Result<()> {
     // Under sudo the page belongs to the caller, as a recording does.
-    let output = arguments.output.as_deref();
+    let named = arguments.output.as_deref();
     let caller = session::caller()?;
-    let output = output.map(|path| Output::open(path, caller.as_ref())).transpose()?;
+    let output = named.map(|path| Output::open(path, caller.as_ref())).transpose()?;
     output.iter().try_for_each(|output| output.check_apart(&arguments.file))?;
-    let _ = privileges::keep_only(&Needs::to_read(arguments.output.as_deref()));
+    let file = named.filter(|path| !Output::is_stdout(path));
+    let _ = privileges::keep_only(&Needs::to_read(file));
     let story = story::read(&arguments.file)?;
     let Some(mut output) = output else { return print_json(&story) };
     let page = page(&story, &arguments.file);
-    let context = || format!("writing {}", output_name(arguments));
-    output.write_all(page.as_bytes()).with_context(context)?;
-    output.keep().with_context(context)
-}
-
-fn output_name(arguments: &Arguments) -> String {
-    arguments.output.as_ref().map_or(String::new(), |path| path.display().to_string())
+    let written = output.write_all(page.as_bytes()).and_then(|()| output.keep());
+    written.with_context(|| output.purpose())
 }
 
 fn print_json(story: &Story) -> Result<()> {

@@ -14,7 +14,7 @@ mod tests;
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ use self::local::Local;
 use self::replayed::Player;
 use self::state::{After, State, View};
 use self::terminal_mode::Taken;
-use crate::control::commands::Where;
+use crate::control::SOCKET;
 use crate::{session, story, terminal};
 
 /// Exit status of bad usage or input.
@@ -58,8 +58,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     replay: Option<PathBuf>,
 
-    #[command(flatten)]
-    daemon: Where,
+    /// The daemon's control socket
+    ///
+    /// [default: /run/rondpoint/control]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    socket: Option<PathBuf>,
 }
 
 /// Where frames come from.
@@ -109,10 +112,31 @@ fn open(arguments: &Arguments) -> Result<Source> {
         let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
         return Ok(Source::Recording(Box::new(Player::new(story, name))));
     }
-    if arguments.daemon.socket.exists() {
-        return Ok(Source::Daemon(Box::new(Live::connect(&arguments.daemon.socket)?)));
+    let found = match &arguments.socket {
+        Some(socket) => Some(Live::connect(socket)?),
+        None => daemon(Path::new(SOCKET))?,
+    };
+    Ok(match found {
+        Some(live) => Source::Daemon(Box::new(live)),
+        None => Source::Machine(Box::new(Local::begin()?), Instant::now()),
+    })
+}
+
+/// The daemon at its usual socket; `None` where none runs, be there a socket of an earlier one or
+/// not.
+///
+/// # Errors
+/// A daemon may run, but this user cannot ask it.
+fn daemon(usual: &Path) -> Result<Option<Live>> {
+    let is_nobody = |error: &anyhow::Error| {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused))
+    };
+    match Live::connect(usual) {
+        Ok(live) => Ok(Some(live)),
+        Err(error) if is_nobody(&error) => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(Source::Machine(Box::new(Local::begin()?), Instant::now()))
 }
 
 impl Source {
@@ -206,5 +230,29 @@ fn react(event: &Event, state: &mut State, frame: &Frame, player: Option<&mut Pl
         Event::Key(key) if key.kind == KeyEventKind::Press => state.key(*key, frame, player),
         Event::Resize(..) => After::Draw,
         _ => After::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod without_a_daemon {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn the_usual_socket_of_no_daemon_is_no_failure_and_a_named_one_is_said() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (stale, absent) = (folder.path().join("stale"), folder.path().join("absent"));
+        drop(UnixListener::bind(&stale).expect("a socket"));
+        for socket in [&stale, &absent] {
+            assert!(matches!(daemon(socket), Ok(None)), "the kernel's own figures");
+            let said = Live::connect(socket).err().expect("nobody listens").to_string();
+            assert!(
+                said.starts_with(&format!("no daemon answers at {}", socket.display())),
+                "{said}"
+            );
+        }
+        let error = daemon(Path::new("/proc/self/status/x")).err().expect("no folder");
+        assert!(error.to_string().starts_with("no daemon answers at"), "{error}");
     }
 }

@@ -20,6 +20,7 @@ use rondpoint_linux::topology::{self, Discovered};
 
 use self::write::Written;
 use crate::calibrate::{self, Calibration, SYSTEM_FILE, memory};
+use crate::output::Output;
 use crate::terminal;
 
 const BAD_INPUT: u8 = 2;
@@ -55,7 +56,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Write the files that describe the machine into a tar archive
+    /// Write the files that describe the machine into a tar archive, to stdout where FILE is `-`
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
@@ -92,11 +93,11 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.measure {
         return measure(arguments);
     }
-    let to_stdout = Some(Path::new("-"));
-    let named = arguments.write_machine.as_deref().or(arguments.xml.as_deref());
-    let file = arguments.capture.as_deref().or(named.filter(|_| named != to_stdout));
-    let written = Written::open(file)?;
-    let _ = privileges::keep_only(&Needs::to_read(file));
+    let is_file = |path: &&Path| !Output::is_stdout(path);
+    let text = arguments.write_machine.as_deref().or(arguments.xml.as_deref()).filter(is_file);
+    let named = arguments.capture.as_deref().or(text);
+    let written = Written::open(named)?;
+    let _ = privileges::keep_only(&Needs::to_read(named.filter(is_file)));
     let root = match &arguments.root {
         Some(directory) => {
             // Else the reader would complain of some file in it.
@@ -126,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 /// Measures this machine and shows it. The picture's file is opened first: minutes are not spent in
 /// vain.
 fn measure(arguments: &Arguments) -> Result<()> {
-    let file = arguments.svg.as_deref().filter(|file| *file != Path::new("-"));
+    let file = arguments.svg.as_deref().filter(|file| !Output::is_stdout(file));
     let to_stdout = file.is_none() && arguments.svg.is_some();
     if to_stdout && arguments.json {
         bail!("--json and --svg -: stdout takes one of them; name a file for the picture");

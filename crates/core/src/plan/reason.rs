@@ -245,39 +245,3 @@ impl fmt::Display for Reason {
         }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ObserveOnly => write!(f, "only observing"),
-            Self::LowConfidence { confidence, needed } => {
-                write!(f, "confidence {confidence:.2}, {needed:.2} needed")
-            }
-            Self::Exempt { exemption } => write!(f, "not to be touched: {exemption}"),
-            Self::Unknown => write!(f, "no such process or thread"),
-            Self::NoAllowedCpu => write!(f, "no CPU of the mask is allowed to the thread"),
-            Self::NodeNotAllowed { node } => write!(f, "node {node} is not allowed to the process"),
-            Self::PolicyUnread => write!(f, "it may have a memory policy of its own there"),
-            Self::NoMemory { node, free } => write!(f, "node {node} has {free} free"),
-            Self::ByteBudget { node, left } => write!(f, "budget of node {node}: {left} left"),
-            Self::CallBudget => write!(f, "calls per second used up"),
-            Self::AlreadyThere => write!(f, "it is so already"),
-            Self::Residence { left } => write!(f, "moved recently: stays {left} more"),
-            Self::PingPong { moves } => write!(f, "moved {moves} times in the window"),
-            Self::Undone { left } => write!(f, "was undone, refused for {left}"),
-            Self::InVain { left } => write!(f, "tried in vain, left for {left}"),
-            Self::TooEarly => write!(f, "not watched for long enough yet"),
-            Self::TrialRunning => write!(f, "a trial is running"),
-            Self::Locked => write!(f, "another action has the process"),
-            Self::TimeBudget { spent, allowed } => {
-                write!(f, "movers spent {spent}, {allowed} allowed")
-            }
-            Self::PartnerRefused => write!(f, "a thread that should move with it stays"),
-            Self::Vetoed { veto } => veto.fmt(f),
-            Self::Worth { worth: Some(worth) } => worth.fmt(f),
-            Self::Worth { worth: None } => write!(f, "too little is known to price it"),
-            Self::Conflict => write!(f, "a policy of higher priority moved it"),
-            Self::Malformed => write!(f, "no such CPU or node, or nothing to do"),
-        }
-    }
-}

@@ -324,6 +324,21 @@ impl Policy for Home {
     }
 }
 
+impl HomeReason {
+    /// The same with each node renamed.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::Hold { from, node, .. } => (*from, *node) = (name(*from), name(*node)),
+            Self::Beside { from, node, home, .. } => {
+                (*from, *node, *home) = (name(*from), name(*node), name(*home));
+            }
+            Self::Release { node, .. } => *node = name(*node),
+        }
+        self
+    }
+}
+
 impl fmt::Display for HomeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -193,6 +193,21 @@ impl Policy for Sharing {
     }
 }
 
+impl SharingReason {
+    /// The same with each node renamed.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::Join { from, to, .. } | Self::MakeRoom { from, to } => {
+                (*from, *to) = (name(*from), name(*to));
+            }
+            Self::Stay { node, .. } => *node = name(*node),
+            Self::Sampling { .. } => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for SharingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -103,8 +103,11 @@ pub(crate) struct PidsRequest {
 }
 
 /// Of [`method::EXPLAIN`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ExplainReply {
+    /// The kernel's number of each node, in the order of all lists by node.
+    #[serde(default)]
+    pub(crate) nodes: Vec<u32>,
     pub(crate) process: Process,
     pub(crate) threads: Vec<Thread>,
     /// Those about this process that the daemon remembers, oldest first.

@@ -167,7 +167,7 @@ fn lost(process: &Process) -> String {
 
 /// One process in detail.
 pub(super) fn explanation(reply: &ExplainReply) -> String {
-    let process = &reply.process;
+    let (nodes, process) = (&reply.nodes[..], &reply.process);
     let mut text = format!(
         "process {} ({}, user {}): {}, {}\n",
         process.pid,
@@ -183,11 +183,11 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
         let _ = writeln!(text, "cgroup {cgroup}");
     }
     let memory = match &process.memory_bytes {
-        Some(nodes) => by_node(nodes.iter().map(|bytes| Bytes(*bytes).to_string())),
+        Some(memory) => by_node(nodes, memory.iter().map(|bytes| Bytes(*bytes).to_string())),
         None => Bytes(process.resident_bytes).to_string(),
     };
     let _ = writeln!(text, "memory: {memory}");
-    let threads = by_node(process.threads_by_node.iter().map(u32::to_string));
+    let threads = by_node(nodes, process.threads_by_node.iter().map(u32::to_string));
     let _ = writeln!(text, "threads: {threads}; {:.0} % CPU", process.cpu_percent);
     if let (Some(likely), Some(least)) = (process.lost_share, process.least_lost_share) {
         let _ = writeln!(
@@ -200,7 +200,7 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
     if let Some(local) = process.local_share {
         let _ = writeln!(text, "local accesses: {}", percent(local));
     }
-    put_threads(&mut text, &reply.threads);
+    put_threads(&mut text, nodes, &reply.threads);
     let _ = writeln!(
         text,
         "moved: {}, {}; {}",
@@ -214,12 +214,12 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
     text
 }
 
-fn put_threads(text: &mut String, threads: &[Thread]) {
+fn put_threads(text: &mut String, nodes: &[u32], threads: &[Thread]) {
     let mut busiest: Vec<&Thread> = threads.iter().collect();
     busiest.sort_by(|a, b| b.cpu_percent.total_cmp(&a.cpu_percent).then(a.tid.cmp(&b.tid)));
     for thread in busiest.iter().take(SHOWN) {
         let accesses = thread.accesses_by_node.as_ref().map_or(String::new(), |counts| {
-            format!(", accesses to {}", by_node(counts.iter().map(u32::to_string)))
+            format!(", accesses to {}", by_node(nodes, counts.iter().map(u32::to_string)))
         });
         let exempt = thread.exempt.as_ref().map_or(String::new(), |why| format!(", {why}"));
         let _ = writeln!(
@@ -270,10 +270,11 @@ fn verdicts(found: &Verdicts) -> String {
     )
 }
 
-fn by_node(values: impl Iterator<Item = String>) -> String {
-    let list: Vec<String> =
-        values.enumerate().map(|(node, value)| format!("{value} on node {node}")).collect();
-    list.join(", ")
+/// `3 on node 0, 4 on node 8`. `nodes` are the kernel's numbers.
+fn by_node(nodes: &[u32], values: impl Iterator<Item = String>) -> String {
+    let name = |place: usize| nodes.get(place).map_or(place as u64, |number| u64::from(*number));
+    let one = |(place, value): (usize, String)| format!("{value} on node {}", name(place));
+    values.enumerate().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn percent(share: f64) -> String {
@@ -320,11 +321,25 @@ mod tests {
         let mut table = String::new();
         processes(&mut table, std::slice::from_ref(&process));
         let threads = vec![Thread { name, ..Thread::default() }];
-        let shown = explanation(&ExplainReply { process, threads, decisions: Vec::new() });
+        let reply = ExplainReply { process, threads, ..ExplainReply::default() };
+        let shown = explanation(&reply);
         let told = r"x\n  1 root \u{1b}[31m";
         assert_eq!((table.lines().count(), table.matches(told).count()), (2, 1), "{table}");
         assert_eq!(shown.matches(told).count(), 2, "{shown}");
         assert!(!shown.contains("\n  1 root"), "{shown}");
+    }
+
+    #[test]
+    fn nodes_have_the_kernels_numbers() {
+        let process = Process {
+            memory_bytes: Some(vec![4096, 8192]),
+            threads_by_node: vec![3, 1],
+            ..Process::default()
+        };
+        let reply = ExplainReply { nodes: vec![0, 8], process, ..ExplainReply::default() };
+        let shown = explanation(&reply);
+        assert!(shown.contains("memory: 4.0 KiB on node 0, 8.0 KiB on node 8"), "{shown}");
+        assert!(shown.contains("threads: 3 on node 0, 1 on node 8"), "{shown}");
     }
 
     #[test]

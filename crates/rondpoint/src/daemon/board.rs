@@ -27,6 +27,8 @@ pub(super) type Shared = Rc<RefCell<Board>>;
 
 /// See the module.
 pub(super) struct Board {
+    /// For the kernel's numbers of nodes and CPUs.
+    topology: Topology,
     page_bytes: u64,
     /// The last window, without its pages.
     pub(super) window: Option<Model>,
@@ -68,6 +70,7 @@ impl Witness for Note {
 impl Board {
     pub(super) fn new(topology: &Topology) -> Shared {
         let board = Self {
+            topology: topology.clone(),
             page_bytes: rondpoint_linux::syscall::memory::page_bytes() as u64,
             window: None,
             decisions: VecDeque::new(),
@@ -117,8 +120,8 @@ impl Board {
                 plan: step.plan.number,
                 policy: proposal.policy.to_string(),
                 kind: name(proposal.action.kind()).to_string(),
-                action: proposal.action.to_string(),
-                reason: proposal.reason.to_string(),
+                action: proposal.action.on(&self.topology).to_string(),
+                reason: proposal.reason.on(&self.topology).to_string(),
                 detail: told(&outcome.result),
                 ..self.blank(Event::Step)
             };
@@ -148,9 +151,12 @@ impl Board {
                 plan: step.plan.number,
                 policy: refused.proposal.policy.to_string(),
                 kind: name(action.kind()).to_string(),
-                action: action.to_string(),
-                reason: refused.proposal.reason.to_string(),
-                detail: format!("{} ({})", refused.refusal, cause(&refused.refusal)),
+                action: action.on(&self.topology).to_string(),
+                reason: refused.proposal.reason.on(&self.topology).to_string(),
+                detail: {
+                    let refusal = refused.refusal.on(&self.topology);
+                    format!("{refusal} ({})", cause(&refused.refusal))
+                },
                 ..self.blank(Event::Held)
             };
             self.enter(decision);

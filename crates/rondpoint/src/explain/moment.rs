@@ -90,10 +90,11 @@ fn state(known: &Known, process: &Process) -> String {
     }
     let busiest = known.controllers.iter().enumerate();
     let busiest = busiest.max_by(|a, b| a.1.of_all_percent.total_cmp(&b.1.of_all_percent));
-    if let Some((node, served)) = busiest.filter(|(_, served)| served.of_all_percent > 0.0) {
+    if let Some((place, served)) = busiest.filter(|(_, served)| served.of_all_percent > 0.0) {
         let full = served
             .of_bandwidth_percent
             .map_or(String::new(), |percent| format!(" at {percent:.0} % of its bandwidth"));
+        let node = known.nodes.get(place).map_or(place as u64, |number| u64::from(*number));
         facts.push(format!("node {node} serves {:.0} % of all{full}", served.of_all_percent));
     }
     match facts.is_empty() {
@@ -121,7 +122,8 @@ fn put_known(text: &mut String, known: &Known, topology: &Topology, pid: Option<
             .take(MOST_LINKS)
             .filter_map(|(place, used)| {
                 let link = topology.links().get(*place)?;
-                Some(format!("{}→{} {:.0} %", link.from, link.to, 100.0 * used))
+                let [from, to] = [link.from, link.to].map(|node| topology.kernel_node(node));
+                Some(format!("{from}→{to} {:.0} %", 100.0 * used))
             })
             .collect();
         if !shown.is_empty() {
@@ -153,9 +155,9 @@ fn put_traffic(text: &mut String, known: &Known, rows: &[Vec<f64>]) {
         Unit::HintFaults => "hint faults/µs",
     };
     let _ = writeln!(text, "  {unit}; the row accesses, the column holds the memory");
-    let columns: String = (0..rows.len()).map(|node| format!("{node:>9}")).collect();
+    let columns: String = known.nodes.iter().map(|node| format!("{node:>9}")).collect();
     let _ = writeln!(text, "  {:>6}{columns}", "node");
-    for (node, row) in rows.iter().enumerate() {
+    for (node, row) in known.nodes.iter().zip(rows) {
         let cells: String = row.iter().map(|rate| format!("{rate:>9.3}")).collect();
         let _ = writeln!(text, "  {node:>6}{cells}");
     }

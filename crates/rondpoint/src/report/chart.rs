@@ -240,8 +240,15 @@ pub(super) fn strips(
     html.close("svg");
 }
 
-/// A square table as heat, the row accesses, the column holds; its size on the page.
-pub(super) fn matrix(html: &mut Html, label: &str, rows: &[Vec<f64>], most: f64) -> f64 {
+/// A square table as heat, the row accesses, the column holds; its size on the page. `names` are
+/// those of rows and columns.
+pub(super) fn matrix(
+    html: &mut Html,
+    label: &str,
+    names: &[u32],
+    rows: &[Vec<f64>],
+    most: f64,
+) -> f64 {
     let nodes = rows.len() as f64;
     let (width, height) = if rows.len() <= 8 { (44.0, 26.0) } else { (12.0, 12.0) };
     let (left, top) = (24.0, 18.0);
@@ -252,10 +259,10 @@ pub(super) fn matrix(html: &mut Html, label: &str, rows: &[Vec<f64>], most: f64)
         "svg",
         &[("viewBox", &view), ("style", &style), ("role", &"img"), ("aria-label", &label)],
     );
-    for (row, cells) in rows.iter().enumerate() {
-        let y = top + height * row as f64;
-        put_text(html, (left - 6.0, y + height / 2.0 + 4.0), "end", &row.to_string());
-        put_text(html, (left + width * (row as f64 + 0.5), top - 6.0), "middle", &row.to_string());
+    for (row, (name, cells)) in names.iter().zip(rows).enumerate() {
+        let (y, name) = (top + height * row as f64, name.to_string());
+        put_text(html, (left - 6.0, y + height / 2.0 + 4.0), "end", &name);
+        put_text(html, (left + width * (row as f64 + 0.5), top - 6.0), "middle", &name);
         for (column, value) in cells.iter().enumerate() {
             put_cell(html, (left + width * column as f64, y), (width, height), *value, most);
         }

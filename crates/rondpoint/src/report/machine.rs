@@ -1,5 +1,7 @@
 //! The page's part on the machine: traffic, controllers, links, free memory.
 
+use rondpoint_core::Topology;
+
 use super::chart::{self, COLOURS, Mark, Time};
 use super::html::Html;
 use super::series::{Slice, mean_between, over_time};
@@ -21,27 +23,33 @@ pub(super) fn legend(html: &mut Html, names: &[(&'static str, String)]) {
     html.close("div");
 }
 
-pub(super) fn node_legend(html: &mut Html, nodes: usize) {
-    let name = |(node, class): (usize, &&'static str)| (*class, format!("node {node}"));
-    legend(html, &COLOURS.iter().take(nodes).enumerate().map(name).collect::<Vec<_>>());
+/// `node 0`, `node 8`: the kernel's numbers of the first nodes.
+fn node_names(topology: &Topology, nodes: usize) -> Vec<String> {
+    let nodes = 0..nodes.min(topology.node_count());
+    nodes.map(|node| format!("node {}", topology.kernel_node(node))).collect()
+}
+
+pub(super) fn node_legend(html: &mut Html, topology: &Topology, nodes: usize) {
+    let names = node_names(topology, nodes);
+    legend(html, &COLOURS.into_iter().zip(names).collect::<Vec<_>>());
 }
 
 /// Figures by node: areas that add up, or a strip for each where there are more nodes than colours.
 pub(super) fn by_node(
     html: &mut Html,
-    time: &Time<'_>,
+    (topology, time): (&Topology, &Time<'_>),
     label: &str,
     unit: &str,
     (slices, top): (&[Slice<Vec<f64>>], Option<f64>),
 ) {
     let nodes = slices.first().map_or(0, |slice| slice.value.len());
     if nodes <= COLOURS.len() {
-        node_legend(html, nodes);
+        node_legend(html, topology, nodes);
         chart::stack(html, time, label, unit, (slices, top));
         return;
     }
     let most = slices.iter().flat_map(|slice| &slice.value).copied().fold(0.0, f64::max);
-    let names: Vec<String> = (0..nodes).map(|node| format!("node {node}")).collect();
+    let names = node_names(topology, nodes);
     legend(html, &[("heat", format!("darkest: {most:.1}{unit}"))]);
     chart::strips(html, time, label, &names, (slices, most.max(f64::MIN_POSITIVE)));
 }
@@ -75,6 +83,7 @@ fn put_marks(html: &mut Html) {
 }
 
 fn put_controllers(html: &mut Html, story: &Story, time: &Time<'_>) {
+    let topology = &story.header.topology;
     let share = over_time(story, |known| {
         let shares = known.controllers.iter().map(|one| one.of_all_percent);
         (known.controllers.iter().any(|one| one.of_all_percent > 0.0)).then(|| shares.collect())
@@ -84,7 +93,13 @@ fn put_controllers(html: &mut Html, story: &Story, time: &Time<'_>) {
         return;
     }
     html.raw("<h3>What each node's memory serves, % of all traffic</h3>\n");
-    by_node(html, time, "share of the memory traffic by node", " %", (&share, Some(100.0)));
+    by_node(
+        html,
+        (topology, time),
+        "share of the memory traffic by node",
+        " %",
+        (&share, Some(100.0)),
+    );
     let full: Vec<Slice<Vec<f64>>> = over_time(story, |known| {
         known.controllers.iter().map(|one| one.of_bandwidth_percent).collect()
     });
@@ -94,12 +109,12 @@ fn put_controllers(html: &mut Html, story: &Story, time: &Time<'_>) {
     }
     html.raw("<h3>Use of each memory controller, % of its bandwidth</h3>\n");
     if nodes > COLOURS.len() {
-        by_node(html, time, "use of the controllers", " %", (&full, None));
+        by_node(html, (topology, time), "use of the controllers", " %", (&full, None));
         return;
     }
     let of_node = |node: usize| full.iter().map(move |slice| part(slice, node)).collect();
     let series: Vec<Vec<Slice<f64>>> = (0..nodes).map(of_node).collect();
-    node_legend(html, nodes);
+    node_legend(html, topology, nodes);
     chart::lines(html, time, "use of the controllers", " %", &series);
 }
 
@@ -126,6 +141,9 @@ fn put_local(html: &mut Html, story: &Story, time: &Time<'_>) {
 }
 
 fn put_matrices(html: &mut Html, story: &Story) {
+    let topology = &story.header.topology;
+    let nodes: Vec<u32> =
+        (0..topology.node_count()).map(|node| topology.kernel_node(node)).collect();
     let traffic = over_time(story, |known| known.traffic_per_us.clone());
     let (Some(first), Some(last)) = (traffic.first(), traffic.last()) else { return };
     let (from_s, length) = (first.from_s, (last.to_s - first.from_s) / MATRICES as f64);
@@ -148,14 +166,16 @@ fn put_matrices(html: &mut Html, story: &Story) {
     for (from_s, to_s, rows) in &means {
         let span = format!("{from_s:.2} to {to_s:.2} s");
         html.raw("<figure>");
-        chart::matrix(html, &format!("traffic from node to node, {span}"), rows, most);
+        let label = format!("traffic from node to node, {span}");
+        chart::matrix(html, &label, &nodes, rows, most);
         html.element("figcaption", &[], &span).close("figure");
     }
     html.close("div");
 }
 
 fn put_links(html: &mut Html, story: &Story, time: &Time<'_>) {
-    let links = story.header.topology.links();
+    let topology = &story.header.topology;
+    let links = topology.links();
     let uses = over_time(story, |known| known.link_use.clone());
     if links.is_empty() || uses.is_empty() {
         return;
@@ -168,8 +188,12 @@ fn put_links(html: &mut Html, story: &Story, time: &Time<'_>) {
     shown.sort_by(|a, b| most_of(*b).total_cmp(&most_of(*a)).then(a.cmp(b)));
     shown.truncate(MOST_LINKS);
     shown.sort_unstable();
-    let names: Vec<String> =
-        shown.iter().map(|place| format!("{}→{}", links[*place].from, links[*place].to)).collect();
+    let name = |place: &usize| {
+        let [from, to] =
+            [links[*place].from, links[*place].to].map(|node| topology.kernel_node(node));
+        format!("{from}→{to}")
+    };
+    let names: Vec<String> = shown.iter().map(name).collect();
     let pick = |slice: &Slice<Vec<f64>>| Slice {
         from_s: slice.from_s,
         to_s: slice.to_s,
@@ -186,10 +210,11 @@ fn put_links(html: &mut Html, story: &Story, time: &Time<'_>) {
 }
 
 fn put_free(html: &mut Html, story: &Story, time: &Time<'_>) {
-    let nodes = story.header.topology.node_count();
+    let topology = &story.header.topology;
+    let nodes = topology.node_count();
     let used = over_time(story, |known| {
         let free = known.free_bytes.as_ref()?;
-        let memory = |node: usize| story.header.topology.memory(node).0;
+        let memory = |node: usize| topology.memory(node).0;
         let used = free.iter().enumerate();
         Some(used.map(|(node, free)| memory(node).saturating_sub(*free) as f64 / GIB).collect())
     });
@@ -198,5 +223,5 @@ fn put_free(html: &mut Html, story: &Story, time: &Time<'_>) {
         return;
     }
     html.raw("<h3>Memory in use by node, GiB</h3>\n");
-    by_node(html, time, "memory in use by node", "", (&used, None));
+    by_node(html, (topology, time), "memory in use by node", "", (&used, None));
 }

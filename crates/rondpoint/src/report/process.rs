@@ -101,7 +101,13 @@ fn put_memory(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
     let memory: Vec<Slice<Vec<f64>>> = memory.into_iter().map(scaled).collect();
     html.raw("<p class=\"note\">").text(format!("Its memory by node, {unit}"));
     html.raw("</p>\n");
-    by_node(html, time, &format!("memory of process {pid} by node"), "", (&memory, None));
+    by_node(
+        html,
+        (&story.header.topology, time),
+        &format!("memory of process {pid} by node"),
+        "",
+        (&memory, None),
+    );
 }
 
 fn put_threads(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
@@ -109,5 +115,11 @@ fn put_threads(html: &mut Html, story: &Story, time: &Time<'_>, pid: u32) {
         Some(process.threads_by_node.iter().map(|count| f64::from(*count)).collect())
     });
     html.raw("<p class=\"note\">Its threads by the node on which they run</p>\n");
-    by_node(html, time, &format!("threads of process {pid} by node"), "", (&threads, None));
+    by_node(
+        html,
+        (&story.header.topology, time),
+        &format!("threads of process {pid} by node"),
+        "",
+        (&threads, None),
+    );
 }

@@ -10,7 +10,7 @@ use rondpoint_core::model::Rung;
 use rondpoint_core::observation::SharedObject;
 use rondpoint_core::plan::{Action, Outcome, PageCounts, Reason, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
-use rondpoint_core::{Model, Nanos, Pid, Topology};
+use rondpoint_core::{CpuSet, Model, Nanos, Pid, Topology};
 use serde::Serialize;
 
 use super::files_read::{CopiesWorth, FilesRead};
@@ -204,25 +204,43 @@ impl Diary {
             let outcome = outcome.map_or_else(String::new, |outcome| told(&outcome.result));
             let is_sampling = matches!(proposal.action, Action::SetSampling { .. });
             if is_sampling {
-                self.last_reason = Some((proposal.policy, proposal.reason.to_string()));
+                self.last_reason = Some((proposal.policy, self.told_reason(&proposal.reason)));
             }
             if self.steps.len() < DESCRIBED_STEPS {
                 self.steps.push(StepLine {
                     at_s: at,
                     plan: step.plan.number,
                     policy: proposal.policy,
-                    action: proposal.action.to_string(),
-                    reason: proposal.reason.to_string(),
+                    action: self.told_action(&proposal.action),
+                    reason: self.told_reason(&proposal.reason),
                     outcome,
                     is_sampling,
                     mask: match &proposal.action {
-                        Action::SetAffinity { pid, cpus, .. } => Some((*pid, cpus.to_string())),
+                        Action::SetAffinity { pid, cpus, .. } => Some((*pid, self.told_cpus(cpus))),
                         _ => None,
                     },
                 });
             }
         }
         self.hold_back(step);
+    }
+
+    /// The action with the kernel's numbers, where the machine is known.
+    fn told_action(&self, action: &Action) -> String {
+        let topology = self.topology.as_ref();
+        topology.map_or_else(|| action.to_string(), |topology| action.on(topology).to_string())
+    }
+
+    /// The reason with the kernel's numbers, where the machine is known.
+    fn told_reason(&self, reason: &Reason) -> String {
+        let topology = self.topology.as_ref();
+        topology.map_or_else(|| reason.to_string(), |topology| reason.on(topology).to_string())
+    }
+
+    /// CPUs by the kernel's numbers, where the machine is known.
+    fn told_cpus(&self, cpus: &CpuSet) -> String {
+        let topology = self.topology.as_ref();
+        topology.map_or_else(|| cpus.to_string(), |topology| topology.kernel_cpus(cpus).to_string())
     }
 
     /// Counts what the guard refused, and what a manager that only watches wanted.

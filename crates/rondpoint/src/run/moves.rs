@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rondpoint_core::controller::Step;
 use rondpoint_core::host::Witness;
 use rondpoint_core::plan::{Action, Outcome, Proposal, Reason, StepResult};
-use rondpoint_core::{Model, NodeSet, Pid, Tid, Topology};
+use rondpoint_core::{IndexSet, Model, NodeSet, Pid, Tid, Topology};
 use rondpoint_linux::act::threads::Restored;
 use serde::Serialize;
 
@@ -39,10 +39,10 @@ pub(super) struct ThreadMoves {
 /// One way that threads took.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Route {
-    /// The node on which they ran; `None` where that was not seen.
-    from: Option<usize>,
-    /// The nodes on which they may run since.
-    to: NodeSet,
+    /// The kernel's number of the node on which they ran; `None` where that was not seen.
+    from: Option<u32>,
+    /// The kernel's numbers of the nodes on which they may run since.
+    to: IndexSet,
     threads: u64,
 }
 
@@ -122,6 +122,8 @@ impl ThreadMoves {
                     return;
                 }
                 self.moved += 1;
+                let from = from.map(|node| topology.kernel_node(node));
+                let to = topology.kernel_nodes(&to);
                 match self.routes.iter_mut().find(|route| route.from == from && route.to == to) {
                     Some(route) => route.threads += 1,
                     None => self.routes.push(Route { from, to, threads: 1 }),

@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Sampling,
 }
 
-/// A way that memory takes.
+/// A way that memory takes, by the kernel's numbers of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Route {
     pub(crate) from: usize,
@@ -76,7 +76,7 @@ pub(crate) struct Route {
 /// Threads that get the same nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ThreadMove {
-    /// As the kernel writes lists: `0-3,8`.
+    /// The kernel's numbers, as it writes lists: `0-3,8`.
     pub(crate) nodes: String,
     pub(crate) tids: Vec<u32>,
 }
@@ -182,7 +182,8 @@ impl Deed {
                 let known = self.routes.iter();
                 routes.extend(known.map(|way| ((way.from, way.to), way.pages.unwrap_or(0))));
                 for page in pages {
-                    *routes.entry((page.from.into(), page.to.into())).or_default() += 1;
+                    let number = |node: u16| number_of(topology, node.into());
+                    *routes.entry((number(page.from), number(page.to))).or_default() += 1;
                 }
                 let route = |((from, to), pages)| Route { from, to, pages: Some(pages) };
                 self.routes = routes.into_iter().map(route).collect();
@@ -191,7 +192,7 @@ impl Deed {
                 let known = |cpu: &usize| *cpu < topology.cpu_count();
                 let cpus = via.map_or_else(|| cpus.iter().collect(), |cpu| vec![cpu]);
                 let nodes = cpus.into_iter().filter(known).map(|cpu| topology.node_of_cpu(cpu));
-                let nodes = nodes.collect::<rondpoint_core::NodeSet>().to_string();
+                let nodes = topology.kernel_nodes(&nodes.collect()).to_string();
                 match self.threads.iter_mut().find(|group| group.nodes == nodes) {
                     Some(group) => group.tids.push(tid.0),
                     None => self.threads.push(ThreadMove { nodes, tids: vec![tid.0] }),
@@ -199,8 +200,8 @@ impl Deed {
             }
             Action::MoveProcessMemory { nodes, freeze, memory, .. } => {
                 let route = |way: &rondpoint_core::plan::NodeMove| Route {
-                    from: way.from,
-                    to: way.to,
+                    from: number_of(topology, way.from),
+                    to: number_of(topology, way.to),
                     pages: None,
                 };
                 self.routes.extend(nodes.iter().map(route));
@@ -210,6 +211,12 @@ impl Deed {
             Action::SetSampling { sampling, .. } => self.sample_every = sampling.cycles(),
         }
     }
+}
+
+/// The kernel's number of a node; of one that the recording does not describe, its index.
+fn number_of(topology: &Topology, node: usize) -> usize {
+    let known = node < topology.node_count();
+    if known { topology.kernel_node(node) as usize } else { node }
 }
 
 impl Kind {

@@ -12,10 +12,12 @@ use serde::Serialize;
 /// of thousands of threads over hours still fits into memory.
 const MOST_THREADS: usize = 256;
 
-/// What a window told. Nodes are indices of the recording's machine; a value without a sensor is
-/// `None`.
+/// What a window told. Nodes are indices of the recording's machine, whose numbers `nodes` has; a
+/// value without a sensor is `None`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Known {
+    /// The kernel's number of each node, in the order of all lists by node.
+    pub(crate) nodes: Vec<u32>,
     /// Length of the window.
     pub(crate) seconds: f64,
     /// The best sensor that told something.
@@ -119,7 +121,9 @@ impl Known {
             true => Unit::HintFaults,
             false => Unit::Requests,
         };
+        let nodes = (0..topology.node_count()).map(|node| topology.kernel_node(node)).collect();
         Self {
+            nodes,
             seconds: window.elapsed.seconds(),
             sensor: window.sensing.rung,
             confidence: window.sensing.confidence,

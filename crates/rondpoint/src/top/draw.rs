@@ -11,7 +11,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
-use super::frame::{DecisionRow, Frame, News};
+use super::frame::{DecisionRow, Frame, News, NodeRow};
 use super::replayed::Player;
 use super::state::{State, View};
 
@@ -49,7 +49,7 @@ pub(super) fn draw(screen: &mut Screen<'_>, frame: &Frame, state: &State, player
             put_decisions(screen, body, &state.filter.decisions(frame), state.scroll);
         }
     }
-    screen.render_widget(Paragraph::new(foot_line(state, player.is_some())), foot);
+    screen.render_widget(Paragraph::new(foot_line(state, frame, player.is_some())), foot);
     if state.help {
         put_help(screen);
     }
@@ -86,7 +86,7 @@ fn head_lines(frame: &Frame, state: &State, player: Option<&Player>) -> Vec<Line
     ]
 }
 
-fn foot_line(state: &State, replays: bool) -> Line<'static> {
+fn foot_line(state: &State, frame: &Frame, replays: bool) -> Line<'static> {
     let time = if replays { "  space ← → [ ] time" } else { "  space hold" };
     if state.filter.is_typed() {
         let keys = format!("{}  Enter keep  Esc all", state.filter.shown());
@@ -96,7 +96,9 @@ fn foot_line(state: &State, replays: bool) -> Line<'static> {
         true => format!("{}  ", state.filter.shown()),
         false => String::new(),
     };
-    let node = state.node.map_or("all nodes".to_string(), |node| format!("node {node}"));
+    let name = |node: &NodeRow| format!("node {}", node.name);
+    let node = state.node.and_then(|node| frame.nodes.get(node));
+    let node = node.map_or("all nodes".to_string(), name);
     let keys = match state.view {
         View::Machine => format!(
             "{only}q quit  ? help  ↑↓ Enter process  d decisions  s {}  n {node}  / text{time}",

@@ -82,6 +82,7 @@ pub(super) struct ThreadRow {
     pub(super) tid: u32,
     pub(super) name: String,
     pub(super) cpu: u32,
+    /// Place of its node among the frame's nodes.
     pub(super) node: usize,
     pub(super) cpu_percent: f64,
     pub(super) stalled_percent: Option<f64>,

@@ -1,7 +1,7 @@
 //! Frames from a recording: the present position, and moving back and forth.
 
 use rondpoint_core::model::Rung;
-use rondpoint_core::trial;
+use rondpoint_core::{Topology, trial};
 
 use super::frame::{DecisionRow, Frame, LinkRow, News, NodeRow, ProcessRow, ThreadRow, Traffic};
 use crate::story::lines::What;
@@ -142,12 +142,13 @@ fn fill(frame: &mut Frame, known: &Known, story: &Story) {
         },
     });
     let uses = known.link_use.iter().flatten();
-    let links = uses.zip(story.header.topology.links()).map(|(used, link)| LinkRow {
-        name: format!("{}→{}", link.from, link.to),
+    let topology = &story.header.topology;
+    let links = uses.zip(topology.links()).map(|(used, link)| LinkRow {
+        name: format!("{}→{}", topology.kernel_node(link.from), topology.kernel_node(link.to)),
         use_percent: 100.0 * used,
     });
     frame.links = links.collect();
-    frame.processes = known.processes.iter().map(process).collect();
+    frame.processes = known.processes.iter().map(|one| process(one, topology)).collect();
 }
 
 fn nodes(story: &Story, known: Option<&Known>) -> Vec<NodeRow> {
@@ -155,7 +156,7 @@ fn nodes(story: &Story, known: Option<&Known>) -> Vec<NodeRow> {
     let row = |node: usize| {
         let served = known.and_then(|known| known.controllers.get(node));
         NodeRow {
-            name: node.to_string(),
+            name: topology.kernel_node(node).to_string(),
             cpus: topology.cpus_of_node(node).len() as u32,
             memory_bytes: topology.memory(node).0,
             free_bytes: known.and_then(|known| known.free_bytes.as_ref()?.get(node).copied()),
@@ -175,11 +176,11 @@ fn cpu_percent(story: &Story, known: &Known, node: usize) -> Option<f64> {
     (cpus > 0.0).then(|| used / cpus)
 }
 
-fn process(process: &Process) -> ProcessRow {
+fn process(process: &Process, topology: &Topology) -> ProcessRow {
     let threads = process.threads.iter().map(|thread| ThreadRow {
         tid: thread.tid,
         name: String::new(),
-        cpu: thread.cpu as u32,
+        cpu: topology.kernel_cpu(thread.cpu),
         node: thread.node,
         cpu_percent: thread.cpu_percent,
         stalled_percent: thread.stalled_percent,

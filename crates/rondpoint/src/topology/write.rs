@@ -41,7 +41,7 @@ impl Written {
     /// As [`Written::put`].
     pub(super) fn fill(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let Some(mut file) = self.file else { return Ok(()) };
-        let context = format!("writing {}", file.path().display());
+        let context = file.purpose();
         // Small: it waits in memory, and the file is touched when all of it is there.
         let mut whole = Vec::new();
         let written = write(&mut whole).and_then(|()| file.write_all(&whole));
@@ -50,6 +50,10 @@ impl Written {
 
     /// As the user named it.
     pub(super) fn name(&self) -> String {
-        self.file.as_ref().map_or(String::new(), |file| file.path().display().to_string())
+        match self.file.as_ref().map(Output::path) {
+            None => String::new(),
+            Some(path) if Output::is_stdout(path) => "stdout".to_string(),
+            Some(path) => path.display().to_string(),
+        }
     }
 }

@@ -31,7 +31,8 @@ pub(super) enum Other {
 pub(super) enum Place {
     Local,
     Interleave,
-    Node(usize),
+    /// A node, and the kernel's number of it.
+    Node(usize, u32),
 }
 
 /// A controller with other policies, and what it decided so far.
@@ -92,7 +93,7 @@ impl Other {
             Self::Policies(decided) => format!("policy {}", decided.names),
             Self::Place(Place::Local) => "memory beside its threads".to_string(),
             Self::Place(Place::Interleave) => "memory interleaved".to_string(),
-            Self::Place(Place::Node(node)) => format!("memory on node {node}"),
+            Self::Place(Place::Node(_, number)) => format!("memory on node {number}"),
             Self::Machine(name, _) => format!("machine {name}"),
         }
     }
@@ -124,7 +125,7 @@ impl Other {
                         let nodes: Vec<usize> = topology.controllers().iter().collect();
                         placed.interleaved(&facts, app.pid, &nodes)
                     }
-                    Place::Node(node) => placed.interleaved(&facts, app.pid, &[*node]),
+                    Place::Node(node, _) => placed.interleaved(&facts, app.pid, &[*node]),
                 });
                 Quote::between(&facts, &now, &placed)
             }
@@ -140,12 +141,15 @@ impl Place {
             ("local", _) => Ok(Self::Local),
             ("interleave", _) => Ok(Self::Interleave),
             (_, Some(number)) => {
-                let node = number.parse().ok().filter(|node| *node < topology.node_count());
-                let node = node.filter(|node| topology.has_memory(*node));
-                let node = node.with_context(|| {
-                    format!("--place {word}: expected a node with memory, counted from 0")
-                })?;
-                Ok(Self::Node(node))
+                let number: Option<u32> = number.parse().ok();
+                let found = number.and_then(|number| {
+                    let node = topology.node_of_kernel_id(number)?;
+                    topology.has_memory(node).then_some(Self::Node(node, number))
+                });
+                let nodes = topology.kernel_nodes(&topology.memory_nodes());
+                found.with_context(|| {
+                    format!("--place {word}: expected one of the nodes with memory, {nodes}")
+                })
             }
             _ => bail!("--place {word}: expected local, interleave, or node:N"),
         }

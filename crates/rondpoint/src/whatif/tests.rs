@@ -70,7 +70,10 @@ fn a_question_is_one_and_has_a_place_that_there_is() {
     assert!(asked(&[]).is_err());
     assert!(asked(&["--place", "local", "--policy", "auto"]).is_err());
     let error = asked(&["--place", "node:9"]).expect_err("four nodes").to_string();
-    assert!(error.starts_with("--place node:9: expected a node with memory"), "{error}");
+    assert!(
+        error.starts_with("--place node:9: expected one of the nodes with memory, 0-3"),
+        "{error}"
+    );
     let error = asked(&["--place", "moon"]).expect_err("no place").to_string();
     assert_eq!(error, "--place moon: expected local, interleave, or node:N");
 }

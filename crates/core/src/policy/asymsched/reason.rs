@@ -70,6 +70,21 @@ pub struct PlacementReason {
     pub allowed_seconds: f64,
 }
 
+impl AsymSchedReason {
+    /// The same with each node renamed.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::Placement(PlacementReason { from, to, .. }) => {
+                (*from, *to) = (name(*from), name(*to));
+            }
+            Self::Staying { node } => *node = name(*node),
+            Self::Sampling { .. } | Self::Following { .. } | Self::FullMigration { .. } => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for AsymSchedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -54,6 +54,21 @@ pub enum GatherReason {
     },
 }
 
+impl GatherReason {
+    /// The same with each node renamed.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::Threads { node, .. }
+            | Self::Follows { node, .. }
+            | Self::Rest { node, .. }
+            | Self::Release { node, .. } => *node = name(*node),
+            Self::Sampling { .. } => {}
+        }
+        self
+    }
+}
+
 impl fmt::Display for GatherReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -316,6 +316,19 @@ fn spread<'a>(
     stay
 }
 
+impl SamReason {
+    /// The same with each node renamed.
+    #[must_use]
+    pub(crate) fn renamed(mut self, name: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::Move { from, to, .. } => (*from, *to) = (name(*from), name(*to)),
+            Self::Company { node, .. } | Self::AtHome { node } => *node = name(*node),
+            Self::Placement { to, .. } => *to = to.map(name),
+        }
+        self
+    }
+}
+
 impl fmt::Display for SamReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

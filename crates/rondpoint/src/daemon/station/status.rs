@@ -257,7 +257,9 @@ impl Station {
         };
         let known = self.census.get(pid).map(|known| known.identity);
         let decisions = board.decisions(0, |one| known.is_some_and(|of| is_about(one, of)));
-        Ok(ExplainReply { process, threads, decisions })
+        let nodes = 0..self.topology.node_count();
+        let nodes = nodes.map(|node| self.topology.kernel_node(node)).collect();
+        Ok(ExplainReply { nodes, process, threads, decisions })
     }
 
     fn why_unknown(&self, pid: Pid, only: Option<u32>) -> Refused {
@@ -306,13 +308,12 @@ impl Station {
     ) -> Thread {
         let path = self.from.in_proc(format!("{pid}/task/{tid}/comm"));
         let name = root::read_optional(&path).ok().flatten().unwrap_or_default();
-        let kernel = |cpu: usize| self.topology.kernel_cpu(cpu) as usize;
         Thread {
             tid: tid.0,
             name: String::from_utf8_lossy(name.trim_ascii()).into_owned(),
             cpu: self.topology.kernel_cpu(cpu),
             node: self.topology.kernel_node(self.topology.node_of_cpu(cpu)),
-            allowed: allowed.iter().map(kernel).collect::<CpuSet>().to_string(),
+            allowed: self.topology.kernel_cpus(allowed).to_string(),
             cpu_percent: 0.0,
             accesses_by_node: None,
             exempt: exempt.map(|why| why.to_string()),

@@ -32,7 +32,7 @@ pub(super) fn draw(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &S
     .areas(area);
     screen.render_widget(Paragraph::new(fact_lines(process)), facts);
     screen.render_widget(Paragraph::new(memory_lines(process, frame)), memory);
-    put_threads(screen, threads, process, state.scroll);
+    put_threads(screen, threads, (process, frame), state.scroll);
     let own = frame.decisions.iter().filter(|one| one.pid.is_none_or(|other| other == pid));
     put_decisions(screen, decisions, &own.cloned().collect::<Vec<DecisionRow>>(), 0);
 }
@@ -83,7 +83,12 @@ fn memory_lines(process: &ProcessRow, frame: &Frame) -> Vec<Line<'static>> {
     lines
 }
 
-fn put_threads(screen: &mut Screen<'_>, area: Rect, process: &ProcessRow, scroll: usize) {
+fn put_threads(
+    screen: &mut Screen<'_>,
+    area: Rect,
+    (process, frame): (&ProcessRow, &Frame),
+    scroll: usize,
+) {
     let named = process.threads.iter().any(|thread| !thread.name.is_empty());
     let name = if named { format!("{:<15} ", "name") } else { String::new() };
     let title = format!(
@@ -95,21 +100,22 @@ fn put_threads(screen: &mut Screen<'_>, area: Rect, process: &ProcessRow, scroll
     threads.sort_by(|a, b| b.cpu_percent.total_cmp(&a.cpu_percent).then(a.tid.cmp(&b.tid)));
     let rows = usize::from(area.height.saturating_sub(2));
     let scroll = scroll.min(threads.len().saturating_sub(rows));
-    lines.extend(threads.iter().skip(scroll).take(rows).map(|one| thread_line(one, named)));
+    let shown = threads.iter().skip(scroll).take(rows);
+    lines.extend(shown.map(|one| thread_line(one, frame, named)));
     if threads.is_empty() {
         lines.push(Line::styled("  its threads are not known here", FAINT));
     }
     screen.render_widget(Paragraph::new(lines), area);
 }
 
-fn thread_line(thread: &ThreadRow, named: bool) -> Line<'static> {
+fn thread_line(thread: &ThreadRow, frame: &Frame, named: bool) -> Line<'static> {
     let name: String = thread.name.chars().take(15).collect();
     let name = if named { format!("{name:<15} ") } else { String::new() };
     let mut spans = vec![Span::raw(format!(
         "{:>8} {name}{:>5} {:>5} {:>6.0} {:>7}  ",
         thread.tid,
         thread.cpu,
-        thread.node,
+        frame.nodes.get(thread.node).map_or("-", |node| &node.name),
         thread.cpu_percent,
         figure(thread.stalled_percent, 0)
     ))];
