@@ -1,6 +1,10 @@
 //! Accounts of the actions on each process: pages moved, refusals of the host, time spent and time
 //! frozen.
 
+mod starts;
+
+pub(crate) use starts::Starts;
+
 use crate::model::Model;
 use crate::plan::{Action, Mechanism, Outcome, PageCounts, Plan, StepResult};
 use crate::units::{Nanos, Pid};
@@ -38,6 +42,7 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accounts {
     apps: BTreeMap<Pid, Account>,
+    starts: Starts,
 }
 
 impl Accounts {
@@ -88,9 +93,11 @@ impl Accounts {
         self.apps.iter().map(|(pid, account)| (*pid, account))
     }
 
-    /// Closes the accounts of processes that are gone.
+    /// Closes the accounts of processes that are gone. A later process with the same number gets
+    /// an account of its own.
     pub fn forget_gone(&mut self, model: &Model) {
-        self.apps.retain(|pid, _| model.app(*pid).is_some());
+        self.apps.retain(|pid, _| self.starts.is_there(*pid, model));
+        self.starts.take_over(model);
     }
 }
 
@@ -119,12 +126,13 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::App;
     use crate::plan::{PageMove, Proposal, Reason};
     use alloc::string::String;
     use alloc::vec;
 
-    #[test]
-    fn time_that_went_into_what_was_found_better_is_not_held_against_a_process() {
+    /// A plan that moves a page of process 1, and its outcome after 42 ns.
+    fn moved() -> (Plan, Outcome) {
         let pages = vec![PageMove { address: 0x1000, shift: 12, from: 0, to: 1 }];
         let action = Action::MovePages { pid: Pid(1), mechanism: Mechanism::Interleaving, pages };
         let reason = Reason::Other(String::from("a test"));
@@ -138,6 +146,12 @@ mod tests {
             spent: Nanos(30),
             frozen: Nanos(12),
         };
+        (plan, outcome)
+    }
+
+    #[test]
+    fn time_that_went_into_what_was_found_better_is_not_held_against_a_process() {
+        let (plan, outcome) = moved();
         let mut accounts = Accounts::default();
         accounts.enter(&plan, core::slice::from_ref(&outcome));
         assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
@@ -146,5 +160,20 @@ mod tests {
         assert_eq!(accounts.unproven(Pid(1)), Nanos(0));
         accounts.enter(&plan, &[outcome]);
         assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
+    }
+
+    #[test]
+    fn a_later_process_of_the_same_number_has_an_account_of_its_own() {
+        let (plan, outcome) = moved();
+        let mut model = Model::empty(1);
+        model.apps.push(App::new(Pid(1), 0..0));
+        let mut accounts = Accounts::default();
+        accounts.forget_gone(&model);
+        accounts.enter(&plan, &[outcome]);
+        accounts.forget_gone(&model);
+        assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
+        model.apps[0].started = Nanos(7);
+        accounts.forget_gone(&model);
+        assert_eq!(accounts.unproven(Pid(1)), Nanos(0));
     }
 }

@@ -2,8 +2,10 @@
 
 use super::history::Subject;
 use super::{Guard, Scene, Site, Verdicts};
+use crate::index_set::NodeSet;
 use crate::model::{App, Model};
 use crate::plan::{Action, PageMove, Permitted, Proposal, Refusal, Refused};
+use crate::topology::Topology;
 use crate::units::{Bytes, Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -26,6 +28,35 @@ impl PagesKind {
     }
 }
 
+/// A kind, and the nodes that take part in it.
+struct Way {
+    kind: PagesKind,
+    /// Nodes that get copies: each with controllers.
+    holders: NodeSet,
+}
+
+impl Way {
+    fn of(action: &Action, topology: &Topology) -> Self {
+        let kind = PagesKind::of(action);
+        let copies = kind == PagesKind::Replicate;
+        Self { kind, holders: if copies { topology.controllers() } else { NodeSet::new() } }
+    }
+
+    /// Nodes that get a page or a copy of it. The node of the page itself gets no copy. Dropping
+    /// copies frees memory.
+    fn targets(&self, page: &PageMove) -> impl Iterator<Item = usize> {
+        let (from, to) = (usize::from(page.from), usize::from(page.to));
+        let moved = (self.kind == PagesKind::Move).then_some(to);
+        moved.into_iter().chain(self.holders.iter().filter(move |node| *node != from))
+    }
+
+    /// Nodes that pay for a page with their bytes: the one that it is read from, and its targets.
+    fn payers(&self, page: &PageMove) -> impl Iterator<Item = usize> {
+        let source = (self.kind != PagesKind::Unreplicate).then_some(usize::from(page.from));
+        source.into_iter().chain(self.targets(page))
+    }
+}
+
 impl Guard {
     /// Admits the pages that may move; the others are refused in groups of one cause.
     pub(super) fn admit_pages(
@@ -44,16 +75,16 @@ impl Guard {
         if pages.is_empty() {
             return verdicts.refuse(proposal, Refusal::Malformed);
         }
-        let kind = PagesKind::of(&proposal.action);
+        let way = Way::of(&proposal.action, scene.topology);
         let mut admitted = Vec::with_capacity(pages.len());
         let mut refused: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         for page in pages {
             let checked = self
-                .check_page(app, page, kind, scene, verdicts)
-                .and_then(|()| self.check_history(app, page, kind, scene.model.at));
+                .check_page(app, page, &way, scene, verdicts)
+                .and_then(|()| self.check_history(app, page, way.kind, scene.model.at));
             match checked {
                 Ok(()) => {
-                    self.take_page(page, kind, scene, verdicts);
+                    self.take_page(page, &way, verdicts);
                     admitted.push(*page);
                 }
                 Err(refusal) => add_refused(&mut refused, refusal, *page),
@@ -75,6 +106,7 @@ impl Guard {
             return Permitted::all(step);
         };
         let Some(app) = site.model.app(*pid) else { return Permitted::all(step) };
+        let way = Way::of(&step.action, site.topology);
         let mut planned = BTreeMap::new();
         let mut stays: Vec<(Refusal, Vec<PageMove>)> = Vec::new();
         let mut goes = Vec::with_capacity(pages.len());
@@ -83,7 +115,7 @@ impl Guard {
             let checked = self
                 .history
                 .may_move(subject, now, &self.settings, false)
-                .and_then(|()| self.check_target(app, page, PagesKind::Move, site))
+                .and_then(|()| self.check_target(app, page, &way, site))
                 .and_then(|()| self.check_room(page, page.to.into(), site, &planned));
             match checked {
                 Ok(()) => {
@@ -107,25 +139,16 @@ impl Guard {
         &self,
         app: &App,
         page: &PageMove,
-        kind: PagesKind,
+        way: &Way,
         scene: &Scene<'_>,
         verdicts: &Verdicts,
     ) -> Result<(), Refusal> {
         let site = scene.site();
-        self.check_target(app, page, kind, site)?;
-        let (from, to) = (usize::from(page.from), usize::from(page.to));
-        let check_room = |node| self.check_room(page, node, site, &verdicts.planned_bytes);
-        match kind {
-            PagesKind::Move => check_room(to)?,
-            // Each node gets a copy, except the node of the page itself.
-            PagesKind::Replicate => {
-                let controllers = scene.topology.controllers();
-                controllers.iter().filter(|&node| node != from).try_for_each(check_room)?;
-            }
-            // Dropping copies frees memory.
-            PagesKind::Unreplicate => return Ok(()),
+        self.check_target(app, page, way, site)?;
+        for node in way.targets(page) {
+            self.check_room(page, node, site, &verdicts.planned_bytes)?;
         }
-        for node in [from, to] {
+        for node in way.payers(page) {
             let left = self.bytes[node].left();
             if left < page.bytes().0 as f64 {
                 return Err(Refusal::ByteBudget { node, left: Bytes(left.max(0.0) as u64) });
@@ -134,27 +157,25 @@ impl Guard {
         Ok(())
     }
 
-    /// Checks that a page may be on its target, for all processes that have mapped it.
+    /// Checks that a page may be on its targets, for all processes that have mapped it.
     fn check_target(
         &self,
         app: &App,
         page: &PageMove,
-        kind: PagesKind,
+        way: &Way,
         site: Site<'_>,
     ) -> Result<(), Refusal> {
         let (from, to) = (usize::from(page.from), usize::from(page.to));
         let count = site.topology.node_count();
-        if from >= count || to >= count || (kind == PagesKind::Move && from == to) {
+        if from >= count || to >= count || (way.kind == PagesKind::Move && from == to) {
             return Err(Refusal::Malformed);
         }
-        if !app.may_use_node(to) {
-            return Err(Refusal::NodeNotAllowed { node: to });
-        }
+        check_nodes(app, way.targets(page))?;
         // Dropping copies undoes a change, so it is always allowed.
-        if kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
+        if way.kind != PagesKind::Unreplicate && !app.has_read_policy_of(page) {
             return Err(Refusal::PolicyUnread);
         }
-        self.check_sharers(app, page, site.model)
+        self.check_sharers(app, page, way, site.model)
     }
 
     /// Checks that a page finds room on a node, beside the bytes that are planned to go to each.
@@ -198,8 +219,14 @@ impl Guard {
     }
 
     /// A page moves for all processes that have mapped it. So it stays if one of these processes is
-    /// exempt, or may not have memory on the target node.
-    fn check_sharers(&self, app: &App, page: &PageMove, model: &Model) -> Result<(), Refusal> {
+    /// exempt, or may not have memory on a target node.
+    fn check_sharers(
+        &self,
+        app: &App,
+        page: &PageMove,
+        way: &Way,
+        model: &Model,
+    ) -> Result<(), Refusal> {
         let index = model.apps.partition_point(|other| other.pid < app.pid);
         let is_policy_usual = |sharer: usize| {
             let other = &model.apps[sharer];
@@ -213,35 +240,27 @@ impl Guard {
             }
             let sharer = &model.apps[sharer];
             self.check_exempt(sharer)?;
-            if !sharer.may_use_node(usize::from(page.to)) {
-                return Err(Refusal::NodeNotAllowed { node: usize::from(page.to) });
-            }
+            check_nodes(sharer, way.targets(page))?;
         }
         Ok(())
     }
 
-    /// Charges a page: a move costs both nodes, a copy costs every node that has controllers.
-    fn take_page(
-        &mut self,
-        page: &PageMove,
-        kind: PagesKind,
-        scene: &Scene<'_>,
-        verdicts: &mut Verdicts,
-    ) {
+    /// Charges a page to the nodes that pay for it, and plans it for its targets.
+    fn take_page(&mut self, page: &PageMove, way: &Way, verdicts: &mut Verdicts) {
         let bytes = page.bytes().0;
-        let mut charge = |node: usize| {
+        for node in way.payers(page) {
             self.bytes[node].take(bytes as f64);
+        }
+        for node in way.targets(page) {
             *verdicts.planned_bytes.entry(node).or_insert(0) += bytes;
-        };
-        match kind {
-            PagesKind::Replicate => scene.topology.controllers().iter().for_each(&mut charge),
-            PagesKind::Move => {
-                charge(usize::from(page.to));
-                self.bytes[usize::from(page.from)].take(bytes as f64);
-            }
-            PagesKind::Unreplicate => {}
         }
     }
+}
+
+/// Checks that a process may have memory on nodes.
+fn check_nodes(app: &App, mut nodes: impl Iterator<Item = usize>) -> Result<(), Refusal> {
+    let refused = nodes.find(|node| !app.may_use_node(*node));
+    refused.map_or(Ok(()), |node| Err(Refusal::NodeNotAllowed { node }))
 }
 
 impl App {
@@ -293,8 +312,9 @@ fn add_refused(groups: &mut Vec<(Refusal, Vec<PageMove>)>, refusal: Refusal, pag
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::Accounts;
     use crate::guard::{GuardSettings, Standing};
-    use crate::index_set::NodeSet;
+    use crate::ledger::Ledger;
     use crate::plan::{Mechanism, Reason};
     use crate::topology::synthetic;
     use crate::trial::Trials;
@@ -339,5 +359,52 @@ mod tests {
             ),
             "{refused:?}"
         );
+    }
+
+    /// The refusal of copies of a page of node 0 on four nodes, if any.
+    fn refusal_of_copies(allowed: &[usize], is_empty: impl Fn(usize) -> bool) -> Option<Refusal> {
+        let topology = synthetic::parse("node:4 core:1").unwrap();
+        let mut model = Model::empty(4);
+        model.sensing.confidence = 1.0;
+        let mut app = App::new(Pid(1), 0..0);
+        app.allowed_nodes = Some(allowed.iter().copied().collect::<NodeSet>());
+        model.apps.push(app);
+        let mut guard = Guard::new(GuardSettings::acting(), 4);
+        for node in (0..4).filter(|node| is_empty(*node)) {
+            let all = guard.bytes[node].left();
+            guard.bytes[node].take(all);
+        }
+        let pages = alloc::vec![PageMove { address: 0, shift: PAGE_SHIFT, from: 0, to: 0 }];
+        let action = Action::Replicate { pid: Pid(1), pages };
+        let step = Proposal { policy: "test", action, reason: Reason::Other("x".to_string()) };
+        let (running, unready, tried) = (BTreeMap::new(), BTreeSet::new(), Trials::default());
+        let standing =
+            Standing { now: model.at, running: &running, unready: &unready, tried: &tried };
+        let (accounts, ledger) = (Accounts::default(), Ledger::default());
+        let scene = Scene {
+            model: &model,
+            topology: &topology,
+            accounts: &accounts,
+            standing,
+            ledger: &ledger,
+        };
+        let (admitted, refused) = guard.admit(alloc::vec![step], &scene);
+        assert_eq!(admitted.len() + refused.len(), 1);
+        refused.into_iter().next().map(|one| one.refusal)
+    }
+
+    #[test]
+    fn a_page_gets_copies_only_if_every_node_has_budget_for_one() {
+        assert_eq!(refusal_of_copies(&[0, 1, 2, 3], |_| false), None);
+        for empty in 0..4 {
+            let refusal = refusal_of_copies(&[0, 1, 2, 3], |node| node == empty);
+            assert_eq!(refusal, Some(Refusal::ByteBudget { node: empty, left: Bytes(0) }));
+        }
+    }
+
+    #[test]
+    fn a_page_gets_no_copies_if_one_would_be_on_a_node_that_is_not_allowed() {
+        let refusal = refusal_of_copies(&[0, 1, 2], |_| false);
+        assert_eq!(refusal, Some(Refusal::NodeNotAllowed { node: 3 }));
     }
 }

@@ -1,6 +1,7 @@
 //! Memory traffic from node to node, and the metrics that Carrefour derives from it: load, LAR,
 //! MC-IMB, MAPTU.
 
+use crate::index_set::NodeSet;
 use crate::matrix::Matrix;
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, Nanos};
@@ -99,13 +100,39 @@ impl Traffic {
     }
 
     /// Controller imbalance in percent (MC-IMB) over [`Topology::controllers`]; `None` without
-    /// traffic.
+    /// traffic. Load is relative to bandwidth ([`Self::relative_capacity`]), so equal controllers
+    /// give the published values. Reports print this number. For a process confined to some nodes
+    /// policies use that of [`Self::imbalance_percent_among`].
     #[must_use]
     pub fn imbalance_percent(&self, deviation: Deviation, topology: &Topology) -> Option<f64> {
-        let load = self.load_per_us();
-        let of_controllers: Vec<f64> =
-            topology.controllers().iter().map(|node| load[node]).collect();
-        imbalance_percent(&of_controllers, deviation)
+        self.imbalance_percent_among(&topology.controllers(), deviation, topology)
+    }
+
+    /// The same over those controllers that are among `nodes`.
+    #[must_use]
+    pub fn imbalance_percent_among(
+        &self,
+        nodes: &NodeSet,
+        deviation: Deviation,
+        topology: &Topology,
+    ) -> Option<f64> {
+        let (load, capacity) = (self.load_per_us(), Self::relative_capacity(topology));
+        let controllers = topology.controllers().intersection(nodes);
+        let loads: Vec<f64> = controllers.iter().map(|node| load[node] / capacity[node]).collect();
+        imbalance_percent(&loads, deviation)
+    }
+
+    /// Bandwidth of each node's controller relative to the mean of [`Topology::controllers`]. All
+    /// are 1 if the bandwidth of one of them is not known.
+    #[must_use]
+    pub fn relative_capacity(topology: &Topology) -> Vec<f64> {
+        let Some(total) = topology.capacity_bytes_per_s() else {
+            return alloc::vec![1.0; topology.node_count()];
+        };
+        let mean = total / topology.controllers().len() as f64;
+        (0..topology.node_count())
+            .map(|node| topology.controller_bytes_per_s(node).map_or(1.0, |rate| rate / mean))
+            .collect()
     }
 }
 
@@ -141,6 +168,20 @@ mod tests {
         check(&[33.0, 25.0, 22.0, 20.0], "19.8 / 22.9");
         check(&[97.0, 1.0, 1.0, 1.0], "166.3 / 192.0");
         check(&[0.0, 0.0], "none / none");
+    }
+
+    #[test]
+    fn a_controller_with_a_quarter_of_the_bandwidth_is_even_with_a_quarter_of_the_load() {
+        let mut description = synthetic::describe("node:4 core:4 gbs:10").expect("a machine");
+        description.nodes[3].controller_bytes_per_s = Some(2.5e9);
+        let machine = Topology::new(description).expect("a machine");
+        let imbalance = |loads: [f64; 4]| {
+            let traffic = Traffic::new(Matrix::from_fn(4, |_, holding| loads[holding]));
+            traffic.imbalance_percent(Deviation::Population, &machine).expect("some traffic")
+        };
+        assert!(imbalance([40.0, 40.0, 40.0, 10.0]) < 1e-9);
+        // Node 3 is used four times as much: 2.5, 2.5, 2.5 and 10.
+        assert!((imbalance([25.0; 4]) - 74.2).abs() < 0.1);
     }
 
     #[test]

@@ -19,26 +19,27 @@ pub mod between;
 mod copies;
 pub mod gates;
 pub mod interleave;
+mod marking;
 mod offloaded;
 pub mod pages;
 pub mod preset;
 mod reason;
 mod state;
 mod tenure;
+#[cfg(test)]
+mod tests;
 
 pub use reason::{CarrefourReason, SamplingCause};
 pub use state::{AppState, Verdict};
 pub use tenure::{InVain, Tenure};
 
 use self::again::lost_cpus;
-use self::between::Witness;
 use self::gates::{Gates, MIN_CPU_PERCENT, Mechanisms};
-use self::interleave::Draws;
-use self::pages::{Marker, Marks, may_leave};
-use self::preset::{Draw, FINAL, PRESETS, Preset};
+use self::pages::Marks;
+use self::preset::{FINAL, PRESETS, Preset};
 use self::state::Round;
 use super::{Pace, Policy, Registered};
-use crate::model::{App, Model, Traffic, TrafficSource};
+use crate::model::{App, Model, TrafficSource};
 use crate::plan::{
     Action, Mechanism, Outcome, PageMove, Plan, Proposal, Reason, Sampling, StepResult,
 };
@@ -47,7 +48,6 @@ use crate::topology::Topology;
 use crate::units::{Nanos, PAGE_SHIFT, Pid};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::vec;
 use alloc::vec::Vec;
 
 const NAME: &str = "carrefour";
@@ -323,66 +323,6 @@ impl Carrefour {
         let unstable = state.is_some_and(|state| state.unstable(&rule, replicas, own_pages));
         (!unstable && app.exempt.is_none()).then_some(*gates)
     }
-
-    /// The probabilities for pages that leave busy controllers in this round.
-    fn draws(
-        &self,
-        traffic: &Traffic,
-        topology: &Topology,
-        model: &Model,
-        enabled: &[Option<Mechanisms>],
-    ) -> Draws {
-        let rules = &self.preset.pages;
-        let mut draws = Draws::new(traffic, topology, rules.draw);
-        if rules.draw == Draw::Excess && enabled.iter().any(Option::is_some) {
-            let leaving = model.apps.iter().zip(enabled).filter(|(_, one)| one.is_some());
-            let mut states = leaving.filter_map(|(app, _)| self.apps.get(&app.pid));
-            let are_even = states.all(|state| !state.has_moved);
-            draws.choose_by(model.pages.iter(), topology, are_even, |page, seen| {
-                let (app, mechanisms) = (&model.apps[page.app], enabled[page.app]?);
-                may_leave(rules, app, self.apps.get(&app.pid)?, mechanisms, page, seen)
-            });
-        }
-        draws
-    }
-
-    /// Marks the sampled pages of all enabled applications in one pass over the table, then the
-    /// unsampled pages between them.
-    fn mark<'a>(
-        &'a self,
-        model: &'a Model,
-        topology: &'a Topology,
-        enabled: &[Option<Mechanisms>],
-        draws: &'a Draws,
-        random: &mut Random,
-    ) -> Vec<Marks> {
-        let preset = &self.preset;
-        let marker = |(app, mechanisms): (&'a App, &Option<Mechanisms>)| {
-            let (state, mechanisms) = (self.apps.get(&app.pid)?, (*mechanisms)?);
-            Some(Marker::new(preset, topology, app, state, mechanisms, draws))
-        };
-        let mut markers: Vec<_> = model.apps.iter().zip(enabled).map(marker).collect();
-        if let Some(between) = &preset.pages.between {
-            between.ask_more_where_most_is_shared(&mut markers, model);
-        }
-        let mut marks = vec![Marks::default(); model.apps.len()];
-        let mut witnesses: Vec<Vec<Witness>> = vec![Vec::new(); model.apps.len()];
-        for page in model.pages.iter() {
-            let Some(marker) = &markers[page.app] else { continue };
-            marker.mark(&page, random, &mut marks[page.app]);
-            if preset.pages.between.is_some() {
-                witnesses[page.app].extend(Witness::of(&page));
-            }
-        }
-        for ((marker, marks), witnesses) in markers.iter().zip(&mut marks).zip(witnesses) {
-            if let Some(marker) = marker {
-                marker.mark_between(witnesses, random, marks);
-                marks.interleave_small_batch(preset, marker.state.activated);
-                marks.leave_few(&preset.pages);
-            }
-        }
-        marks
-    }
 }
 
 impl Policy for Carrefour {
@@ -413,10 +353,8 @@ impl Policy for Carrefour {
         let enabled: Vec<Option<Mechanisms>> =
             acting.iter().map(|gates| gates.as_ref().map(|gates| gates.mechanisms)).collect();
         let draws = machine.map(|traffic| self.draws(traffic, topology, model, &enabled));
-        let marks = match &draws {
-            Some(draws) => self.mark(model, topology, &enabled, draws, random),
-            None => vec![Marks::default(); model.apps.len()],
-        };
+        let draws = draws.unwrap_or_default();
+        let marks = self.mark(model, topology, &enabled, &draws, random);
         let mut proposals = Vec::new();
         for (((app, verdict), unreplicate), marks) in
             model.apps.iter().zip(&verdicts).zip(unreplicate).zip(&marks)
@@ -424,11 +362,10 @@ impl Policy for Carrefour {
             proposals.extend(self.propose_sampling(app, verdict, marks));
             proposals.extend(unreplicate);
         }
-        let share = draws.map(|draws| draws.now.share).unwrap_or_default();
-        for ((app, gates), marks) in model.apps.iter().zip(&acting).zip(marks) {
-            if let Some(gates) = gates {
-                proposals.extend(self.propose_pages(app, gates, topology, &share, marks));
-            }
+        for (index, (gates, marks)) in acting.iter().zip(marks).enumerate() {
+            let Some((gates, draws)) = gates.as_ref().zip(draws.of(index)) else { continue };
+            let (app, share) = (&model.apps[index], &draws.now.share);
+            proposals.extend(self.propose_pages(app, gates, topology, share, marks));
         }
         proposals
     }

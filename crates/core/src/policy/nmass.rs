@@ -127,10 +127,10 @@ impl NMass {
         self.states.retain(|pid, _| is_candidate(pid));
         let domains = candidates.iter().map(|candidate| (candidate.pid, candidate.domain));
         self.placements.observe(domains);
-        let are_settled = self.placements.are_settled();
         for candidate in candidates {
             let state = self.states.entry(candidate.pid).or_default();
-            state.misses.observe(candidate.mpki, are_settled, self.preset.trigger);
+            let is_settled = self.placements.is_settled(candidate.pid);
+            state.misses.observe(candidate.mpki, is_settled, self.preset.trigger);
             state.instructions += candidate.instructions_per_s * elapsed.seconds();
             if let Some(cpi) = candidate.cycles_per_instruction {
                 state.cpi.observe(candidate.node == candidate.home, cpi, candidate.mpki);

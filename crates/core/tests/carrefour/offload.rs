@@ -8,6 +8,8 @@ use rondpoint_core::policy::carrefour::preset;
 
 /// One node runs everything, with its own memory.
 const ALONE: &str = "node:4 core:4\nmatrix 60 0 0 0 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0\napp 1";
+/// The same with its memory on all nodes.
+const SPREAD: &str = "node:4 core:4\nmatrix 20 20 20 20 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0\napp 1";
 /// Every node asks as much of node 0.
 const JAMMED: &str = "node:4 core:4\nmatrix 20 0 0 0 / 20 0 0 0 / 20 0 0 0 / 20 0 0 0\napp 1";
 
@@ -26,20 +28,22 @@ fn moved(round: &[Proposal], by: Mechanism) -> Vec<PageMove> {
 }
 
 /// Pages that node 0 used were offloaded in one round, and `user` uses them in the next, with this
-/// traffic. How many of them are brought to it, and how many there are.
-fn brought_back(next: &str, user: usize) -> (usize, usize) {
+/// traffic. Behind each sampled page, `gap` pages are not sampled. How many pages are brought to
+/// the user, and how many left.
+fn brought_back(next: &str, user: usize, gap: usize) -> (usize, usize) {
     const PAGES: usize = 400;
     let mut policy = carrefour("steady");
-    let text = format!("{ALONE}\npages {PAGES} home 0: 0x3");
-    let round = proposals(&mut policy, &text, 1);
+    let pages = format!("\npages 1 home 0: 0x3\ngap {gap}").repeat(PAGES);
+    let round = proposals(&mut policy, &format!("{ALONE}{pages}"), 1);
     let left = moved(&round, Mechanism::Offloading);
     learn(&mut policy, round, left.len() as u64);
     let home = |page: usize| {
-        let address = (FIRST_PAGE + page as u64) << 12;
+        let address = (FIRST_PAGE + (page * (1 + gap)) as u64) << 12;
         left.iter().find(|one| one.address == address).map_or(0, |one| one.to)
     };
-    let pages = (0..PAGES).map(|page| format!("\npages 1 home {}: {user}x3", home(page)));
-    let round = proposals(&mut policy, &format!("{next}{}", pages.collect::<String>()), 1);
+    let page = |page: usize| format!("\npages 1 home {}: {user}x3\ngap {gap}", home(page));
+    let pages: String = (0..PAGES).map(page).collect();
+    let round = proposals(&mut policy, &format!("{next}{pages}"), 1);
     (moved(&round, Mechanism::CoLocation).len(), left.len())
 }
 
@@ -73,22 +77,28 @@ fn the_published_rules_leave_a_page_with_its_only_user() {
 
 #[test]
 fn pages_that_left_stay_away_while_their_users_controller_would_be_busy() {
-    let spread = "node:4 core:4\nmatrix 20 20 20 20 / 0 0 0 0 / 0 0 0 0 / 0 0 0 0\napp 1";
-    let (back, left) = brought_back(spread, 0);
+    let (back, left) = brought_back(SPREAD, 0, 0);
     assert!(left > 100);
+    assert_eq!(back, 0);
+}
+
+#[test]
+fn unsampled_pages_between_them_stay_where_they_are_too() {
+    let (back, left) = brought_back(SPREAD, 0, 4);
+    assert!(left > 1_000, "{left}");
     assert_eq!(back, 0);
 }
 
 #[test]
 fn they_return_when_other_nodes_ask_for_more() {
     let others = "node:4 core:4\nmatrix 5 5 5 5 / 10 10 10 10 / 10 10 10 10 / 10 10 10 10\napp 1";
-    let (back, left) = brought_back(others, 0);
+    let (back, left) = brought_back(others, 0, 0);
     assert_eq!(back, left);
 }
 
 #[test]
 fn they_follow_a_thread_that_went_to_another_node() {
     let moved_on = "node:4 core:4\nmatrix 0 0 0 0 / 20 20 20 20 / 0 0 0 0 / 0 0 0 0\napp 1";
-    let (back, left) = brought_back(moved_on, 1);
+    let (back, left) = brought_back(moved_on, 1, 0);
     assert!(back > left / 2, "{back} of {left}");
 }

@@ -4,13 +4,17 @@
 use super::preset::{FreeMemory, Preset, Replication, TrafficScope};
 use super::reason::{CarrefourReason, SamplingCause};
 use crate::cost::{Price, WORTH_MOVING, lost_to_latency};
-use crate::model::{App, Model, ReadSource, TrafficSource};
+use crate::index_set::NodeSet;
+use crate::model::{App, Model, ReadSource, Traffic, TrafficSource};
 use crate::reference::CARREFOUR_A;
 use crate::topology::Topology;
 use crate::units::Bytes;
 
 /// CPU use below which the paper drops a program [Carrefour table 2].
 pub(super) const MIN_CPU_PERCENT: f64 = 33.0;
+/// Traffic to nodes that an application may not use, in percent of its traffic, above which its
+/// memory goes to its nodes (our choice). The kernel's own pages and files make a little of it.
+const STRAY_PERCENT: f64 = 10.0;
 
 /// Mechanisms that are on for an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,7 +76,7 @@ pub struct Gates {
     pub lost: Option<Price>,
     /// Local access ratio of the application.
     pub local_percent: Option<f64>,
-    /// Imbalance of the machine's controllers.
+    /// Imbalance of the machine's controllers, of those that the application may use.
     pub imbalance_percent: Option<f64>,
     /// Imbalance above which it is interleaved.
     pub imbalance_limit: f64,
@@ -80,7 +84,7 @@ pub struct Gates {
     pub local_limit: f64,
     /// Reads among its DRAM accesses.
     pub read_percent: Option<f64>,
-    /// Free memory of the machine.
+    /// Free memory of the nodes that get copies.
     pub free_percent: Option<f64>,
     /// The mechanisms that are on.
     pub mechanisms: Mechanisms,
@@ -138,8 +142,8 @@ impl Gates {
             return Err(SamplingCause::HighIpc { ipc, below });
         }
         let local_percent = own.local_percent();
-        let imbalance_percent = machine.imbalance_percent(preset.deviation, topology);
-        let own_imbalance = own.imbalance_percent(preset.deviation, topology);
+        let imbalance_percent = imbalance_of(machine, preset, topology, app);
+        let own_imbalance = imbalance_of(own, preset, topology, app);
         let free_percent = free_percent(model, topology);
         let too_uneven =
             |percent: Option<f64>| percent.is_some_and(|p| p > preset.interleave_above_imbalance);
@@ -148,7 +152,8 @@ impl Gates {
             .is_none_or(|limit| local_percent.is_some_and(|lar| lar < limit));
         // The imbalance is that of the machine. An application with even traffic did not cause it
         // and is left alone.
-        let is_uneven = too_uneven(imbalance_percent) && too_uneven(own_imbalance);
+        let is_uneven = too_uneven(imbalance_percent) && too_uneven(own_imbalance)
+            || stray_percent(own, app) > STRAY_PERCENT;
         let read_percent = app.read_percent;
         let mechanisms = Mechanisms {
             replication: preset
@@ -237,10 +242,30 @@ fn lowest_ipc(model: &Model, app: &App) -> Option<f64> {
     model.threads_of(app).iter().filter_map(|thread| thread.rates.ipc).min_by(f64::total_cmp)
 }
 
-/// Free memory of the machine in percent.
+/// Nodes whose memory an application may use.
+pub(super) fn usable_nodes(app: &App, topology: &Topology) -> NodeSet {
+    (0..topology.node_count()).filter(|&node| app.may_use_node(node)).collect()
+}
+
+/// Imbalance that this traffic brings to the controllers that an application may use.
+fn imbalance_of(traffic: &Traffic, preset: &Preset, topology: &Topology, app: &App) -> Option<f64> {
+    traffic.imbalance_percent_among(&usable_nodes(app, topology), preset.deviation, topology)
+}
+
+/// Traffic of an application to nodes that it may not use, in percent of all. Its memory lies there
+/// if its cpuset changed.
+fn stray_percent(own: &Traffic, app: &App) -> f64 {
+    let load = own.load_per_us();
+    let stray = load.iter().enumerate().filter(|(node, _)| !app.may_use_node(*node));
+    let (stray, all): (f64, f64) = (stray.map(|(_, load)| load).sum(), load.iter().sum());
+    if all > 0.0 { 100.0 * stray / all } else { 0.0 }
+}
+
+/// Free memory in percent, of the nodes that get copies. A memory-only node gets none.
 fn free_percent(model: &Model, topology: &Topology) -> Option<f64> {
-    let free: u64 = model.free_memory.as_ref()?.iter().map(|bytes| bytes.0).sum();
-    let total: u64 = (0..topology.node_count()).map(|node| topology.memory(node).0).sum();
+    let (of, controllers) = (model.free_memory.as_ref()?, topology.controllers());
+    let free: u64 = controllers.iter().map(|node| of[node].0).sum();
+    let total: u64 = controllers.iter().map(|node| topology.memory(node).0).sum();
     (total > 0).then(|| 100.0 * free as f64 / total as f64)
 }
 
@@ -273,9 +298,14 @@ fn may_replicate(
     let few_faults = rule
         .max_faults_per_s
         .is_none_or(|most| app.faults_per_s.is_some_and(|faults| faults <= most));
+    let may_be_everywhere = topology.controllers().iter().all(|node| app.may_use_node(node));
     // Tolerance for rounding of the percentage.
     let memory = free.is_some_and(|free| free + 1e-9 >= needed_free_percent(rule, topology));
-    reads && few_faults && memory && app.memory.as_ref().is_none_or(|memory| fits(memory, topology))
+    reads
+        && few_faults
+        && may_be_everywhere
+        && memory
+        && app.memory.as_ref().is_none_or(|memory| fits(memory, topology))
 }
 
 /// One copy of the application's memory must fit on each node.

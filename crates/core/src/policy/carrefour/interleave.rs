@@ -11,9 +11,9 @@
 //!   pages with high ranks are left on the busy node. So the next round takes most of its pages from
 //!   the other parts.
 
-use super::preset::Draw;
+use super::preset::{Draw, Preset};
 use crate::index_set::NodeSet;
-use crate::model::{Accessors, Page, Traffic};
+use crate::model::{Accessors, Page, Traffic, imbalance_percent};
 use crate::random::Random;
 use crate::topology::Topology;
 use alloc::vec;
@@ -28,6 +28,8 @@ const EVEN_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 const EVEN_ACCESSES: u32 = 32;
 /// Steps into which [`Ranks`] divides the ranks: 0.4 % each (our choice).
 const RANK_STEPS: usize = 256;
+/// Differences of load, in percent, that a few hundred samples do not show (our choice).
+const SLACK_PERCENT: f64 = 10.0;
 
 /// The place of a page in the even sequence, 0..1. `page` = its number: its address divided by its
 /// size.
@@ -131,7 +133,8 @@ impl Leaving {
     }
 }
 
-/// The probabilities for pages that leave busy controllers in one round.
+/// The probabilities for pages that leave busy controllers in one round, for applications that may
+/// use the same nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Draws {
     /// Probabilities by the present load of the controllers.
@@ -139,45 +142,77 @@ pub(super) struct Draws {
     /// Probabilities by the load if every page were with its users. Pages that only their own node
     /// uses leave a controller only by these, so other pages leave it first.
     pub(super) settled: Interleaving,
+    /// Whether interleaving would surely not begin if every page were with its users.
+    settles_evenly: bool,
 }
 
 impl Draws {
-    pub(super) fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
+    /// For applications that may use `nodes`.
+    pub(super) fn new(
+        nodes: &NodeSet,
+        traffic: &Traffic,
+        topology: &Topology,
+        preset: &Preset,
+    ) -> Self {
+        let draw = preset.pages.draw;
         let mut settled = vec![0.0; topology.node_count()];
         for (accessing, row) in traffic.requests_per_us.rows().enumerate() {
             settled[topology.nearest_memory(accessing)] += row.iter().sum::<f64>();
         }
+        let settled = Interleaving::of_load(&settled, nodes, topology, draw);
+        let controllers = topology.controllers().intersection(nodes);
+        let shares: Vec<f64> = controllers.iter().map(|node| settled.share[node]).collect();
+        let most = preset.interleave_above_imbalance - SLACK_PERCENT;
+        let imbalance = imbalance_percent(&shares, preset.deviation);
         Self {
-            now: Interleaving::new(traffic, topology, draw),
-            settled: Interleaving::of_load(&settled, topology, draw),
+            now: Interleaving::among(nodes, traffic, topology, draw),
+            settled,
+            settles_evenly: imbalance.is_none_or(|percent| percent <= most),
         }
     }
 
-    /// Lets pages leave by the ranks of sampled pages on busy nodes. `considered` tells for a page
-    /// whether it may leave and whether it was moved before. A page that stays although it was
-    /// moved would keep the lowest rank for ever, so such pages count only where there is no other.
+    /// Whether shared pages may go to `node`, which uses them most. Its controller must stay even
+    /// with the others, or below its share, with every page at its users. Otherwise interleaving
+    /// would begin by these moves and take the pages away again.
+    pub(super) fn may_gather(&self, node: usize) -> bool {
+        self.settles_evenly || self.settled.has_room(node)
+    }
+}
+
+/// Ranks of the sampled pages that may leave by the same [`Draws`].
+pub(super) struct Ranking {
+    now: [Ranks; 2],
+    settled: [Ranks; 2],
+}
+
+impl Ranking {
     /// `are_even`: see [`Ranks::new`].
-    pub(super) fn choose_by<'a>(
+    pub(super) fn new(nodes: usize, are_even: bool) -> Self {
+        let none = || Ranks::new(nodes, are_even);
+        Self { now: [none(), none()], settled: [none(), none()] }
+    }
+
+    /// Takes in a page that may leave. A page that stays although it was moved would keep the
+    /// lowest rank for ever, so such pages count only where there is no other.
+    pub(super) fn note(
         &mut self,
-        pages: impl Iterator<Item = Page<'a>>,
+        page: &Page<'_>,
+        (seen, home): (&Accessors, usize),
+        moved: Moved,
         topology: &Topology,
-        are_even: bool,
-        considered: impl Fn(&Page<'a>, &Accessors) -> Option<Moved>,
     ) {
-        let none = || Ranks::new(topology.node_count(), are_even);
-        let (mut now, mut settled) = ([none(), none()], [none(), none()]);
-        for page in pages {
-            let Some((seen, home)) = page.accessors().zip(page.home) else { continue };
-            let Some(moved) = considered(&page, &seen) else { continue };
-            let ranks = match seen.is_shared {
-                true => &mut now,
-                false if topology.nearest_memory(seen.first) == home => &mut settled,
-                false => continue,
-            };
-            ranks[moved as usize].note(home, page.number(), seen.total);
-        }
-        self.now.choose_by(&now);
-        self.settled.choose_by(&settled);
+        let ranks = match seen.is_shared {
+            true => &mut self.now,
+            false if topology.nearest_memory(seen.first) == home => &mut self.settled,
+            false => return,
+        };
+        ranks[moved as usize].note(home, page.number(), seen.total);
+    }
+
+    /// Lets the pages with the lowest ranks leave busy nodes.
+    pub(super) fn choose(&self, draws: &mut Draws) {
+        draws.now.choose_by(&self.now);
+        draws.settled.choose_by(&self.settled);
     }
 }
 
@@ -192,6 +227,8 @@ pub struct Interleaving {
     sums: Vec<f64>,
     /// The share of each controller at equal load.
     fair: f64,
+    /// Nodes that the pages may be on.
+    nodes: NodeSet,
     draw: Draw,
     /// By node. Only [`Draw::Excess`] uses it.
     leaving: Vec<Leaving>,
@@ -210,15 +247,23 @@ impl Interleaving {
     /// With equal controllers this is the paper's rule.
     #[must_use]
     pub fn new(traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
-        Self::of_load(&traffic.load_per_us(), topology, draw)
+        Self::among(&NodeSet::first(topology.node_count()), traffic, topology, draw)
+    }
+
+    /// The same for applications that may use `nodes` only. Load elsewhere does not count, and no
+    /// page goes there.
+    #[must_use]
+    pub fn among(nodes: &NodeSet, traffic: &Traffic, topology: &Topology, draw: Draw) -> Self {
+        Self::of_load(&traffic.load_per_us(), nodes, topology, draw)
     }
 
     /// The same from requests per microsecond by controller.
-    fn of_load(load: &[f64], topology: &Topology, draw: Draw) -> Self {
-        let controllers = topology.controllers();
-        let capacity = relative_capacity(topology, &controllers);
+    fn of_load(load: &[f64], nodes: &NodeSet, topology: &Topology, draw: Draw) -> Self {
+        let controllers = topology.controllers().intersection(nodes);
+        let capacity = Traffic::relative_capacity(topology);
+        let counts = |node: usize| if nodes.contains(node) { load[node] } else { 0.0 };
         let mut use_of: Vec<f64> =
-            load.iter().zip(&capacity).map(|(load, capacity)| load / capacity).collect();
+            (0..load.len()).map(|node| counts(node) / capacity[node]).collect();
         let total: f64 = use_of.iter().sum();
         if total > 0.0 {
             use_of.iter_mut().for_each(|load| *load /= total);
@@ -232,12 +277,16 @@ impl Interleaving {
             Draw::IntegerPercent => 100.0 - percent(use_of[node]),
             Draw::Excess => (fair - use_of[node]).max(0.0) * capacity[node],
         };
-        let weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
+        let mut weight: Vec<f64> = (0..load.len()).map(weight_of).collect();
+        if draw == Draw::Excess && weight.iter().all(|weight| *weight <= 0.0) {
+            // All are even. Only pages that lie elsewhere leave.
+            controllers.iter().for_each(|node| weight[node] = capacity[node]);
+        }
         let sums = running_sums(weight.iter().copied());
         let excess = |share: &f64| (1.0 - fair / share).max(0.0);
         let leaving = |share| Leaving { excess: excess(share), below: Vec::new() };
         let leaving = use_of.iter().map(leaving).collect();
-        Self { weight, sums, share: use_of, fair, draw, leaving }
+        Self { weight, sums, share: use_of, fair, nodes: nodes.clone(), draw, leaving }
     }
 
     /// Lets the pages with the lowest ranks leave, until their share of a node's noted accesses is
@@ -256,9 +305,14 @@ impl Interleaving {
         self.share[node] < self.fair
     }
 
+    /// Whether a node surely serves more than its share.
+    pub(super) fn is_overloaded(&self, node: usize) -> bool {
+        self.share[node] > self.fair * (1.0 + SLACK_PERCENT / 100.0)
+    }
+
     /// Draws whether a page leaves `source`, and its target. `page` = its number: its address
-    /// divided by its size. `preference` = factor on the weight of each node; 0 = not allowed,
-    /// `None` = all equal.
+    /// divided by its size. `preference` = factor on the weight of each node; 0 = never, `None` =
+    /// all equal.
     pub fn target(
         &self,
         source: usize,
@@ -303,9 +357,11 @@ impl Interleaving {
     }
 
     /// Draws whether a page leaves `source`. Returns a number in 0..1 that draws its target; the
-    /// author code draws the target by another number.
+    /// author code draws the target by another number. A page where it may not be always leaves. It
+    /// lies there if the cpuset has changed.
     fn leaves(&self, source: usize, page: u64, random: &mut Random) -> Option<f64> {
         match self.draw {
+            _ if !self.nodes.contains(source) => Some(random.unit()),
             Draw::Exact => (random.unit() < self.share[source]).then(|| random.unit()),
             Draw::IntegerPercent => {
                 (random.below(101) as f64 <= percent(self.share[source])).then_some(0.0)
@@ -347,15 +403,4 @@ fn draw(sums: &[f64], draw: Draw, unit: f64, random: &mut Random) -> Option<usiz
 /// A whole percentage, cut off as integer division does.
 fn percent(share: f64) -> f64 {
     libm::floor(100.0 * share)
-}
-
-/// Bandwidth of each controller relative to their mean; 1 where it is not known.
-fn relative_capacity(topology: &Topology, controllers: &NodeSet) -> Vec<f64> {
-    let Some(total) = topology.capacity_bytes_per_s() else {
-        return vec![1.0; topology.node_count()];
-    };
-    let mean = total / controllers.len() as f64;
-    (0..topology.node_count())
-        .map(|node| topology.controller_bytes_per_s(node).map_or(1.0, |rate| rate / mean))
-        .collect()
 }

@@ -5,6 +5,7 @@ use super::interleave::Interleaving;
 use crate::limits::MAX_REMEMBERED_PAGES;
 use crate::plan::PageMove;
 use alloc::collections::BTreeMap;
+use core::ops::Range;
 
 /// The offloaded pages of an application, by first address, and the node that each left.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,5 +26,10 @@ impl Offloaded {
     pub(super) fn stays_away(&self, address: u64, node: usize, settled: &Interleaving) -> bool {
         self.0.get(&address).is_some_and(|from| usize::from(*from) == node)
             && !settled.has_room(node)
+    }
+
+    /// Whether a page that begins among `addresses` left `node`.
+    pub(super) fn has_any_of(&self, addresses: &Range<u64>, node: usize) -> bool {
+        self.0.range(addresses.clone()).any(|(_, from)| usize::from(*from) == node)
     }
 }

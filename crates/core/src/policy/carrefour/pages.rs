@@ -2,7 +2,7 @@
 
 use super::between::{Gap, Owner, Witness};
 use super::gates::Mechanisms;
-use super::interleave::{Draws, Interleaving, Moved};
+use super::interleave::{Draws, Moved};
 use super::preset::{PageRules, Preset, Targets};
 use super::state::AppState;
 use crate::limits::MAX_NODES;
@@ -109,6 +109,7 @@ pub(super) struct Marker<'a> {
     pub(super) app: &'a App,
     pub(super) state: &'a AppState,
     pub(super) mechanisms: Mechanisms,
+    /// Of the nodes that the application may use.
     pub(super) draws: &'a Draws,
     /// Accesses that decide about a page …
     needed: u32,
@@ -163,23 +164,9 @@ impl Marker<'_> {
     /// Moves a page away from the only node that accesses it, if that node's controller is busy.
     fn offload(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<PageMove> {
         let may_leave = self.mechanisms.offloading && self.may_move(page.address, page.shift);
-        let draw = || self.draw(&self.draws.settled, source, page.number(), random);
+        let draw = || self.draws.settled.target(source, page.number(), None, random);
         let target = may_leave.then(draw).flatten()?;
         Some(page_move(page, source, target))
-    }
-
-    /// Draws a target for a page that leaves a busy controller, without regard to its users.
-    fn draw(
-        &self,
-        by: &Interleaving,
-        source: usize,
-        page: u64,
-        random: &mut Random,
-    ) -> Option<usize> {
-        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
-        let restricted = self.app.allowed_nodes.is_some();
-        let preference = restricted.then_some(&allowed as &dyn Fn(usize) -> f64);
-        by.target(source, page, preference, random)
     }
 
     /// Decides about the unsampled pages in the gaps between sampled pages, by the witnesses of
@@ -228,11 +215,21 @@ impl Marker<'_> {
         let to = self.topology.nearest_memory(node);
         let elsewhere = gap.homes.iter().filter(|(home, _)| *home != to);
         let guess = first_max(elsewhere, |(_, count)| *count as f64);
-        let may_come = self.colocates() && self.app.may_use_node(to);
+        let may_come = self.colocates() && self.app.may_use_node(to) && !self.is_leaving(gap, to);
         let Some((guess, _)) = guess.filter(|_| may_come) else { return Vec::new() };
         let moves = self.fresh(gap).map(|address| (address, gap.home_of(address, *guess)));
-        let moves = moves.filter(|(_, from)| *from != to);
+        let (offloaded, settled) = (&self.state.offloaded, &self.draws.settled);
+        let comes = |address| !offloaded.stays_away(address, to, settled);
+        let moves = moves.filter(|(address, from)| *from != to && comes(*address));
         moves.map(|(address, from)| base_page_move(address, from, to)).take(most).collect()
+    }
+
+    /// Whether pages of a gap leave the busy controller of `node`, their only user. Pages without
+    /// samples may then be on any node.
+    fn is_leaving(&self, gap: &Gap, node: usize) -> bool {
+        let are_there = gap.homes.iter().any(|(home, _)| *home == node);
+        let has_left = || self.state.offloaded.has_any_of(&gap.addresses, node);
+        self.draws.settled.is_overloaded(node) && (are_there || has_left())
     }
 
     fn interleave_gap(&self, gap: &Gap, most: usize, random: &mut Random) -> Vec<PageMove> {
@@ -240,7 +237,7 @@ impl Marker<'_> {
         let Some(&(guess, _)) = busiest else { return Vec::new() };
         let draw = |address| {
             let from = gap.home_of(address, guess);
-            let to = self.draw(&self.draws.now, from, address >> PAGE_SHIFT, random)?;
+            let to = self.draws.now.target(from, address >> PAGE_SHIFT, None, random)?;
             Some(base_page_move(address, from, to))
         };
         self.fresh(gap).filter_map(draw).take(most).collect()
@@ -260,7 +257,7 @@ impl Marker<'_> {
         }
         let pages = self.fresh(gap).filter(|&address| gap.home_of(address, own) == own);
         let draw = |address| {
-            let to = self.draw(&self.draws.settled, own, address >> PAGE_SHIFT, random)?;
+            let to = self.draws.settled.target(own, address >> PAGE_SHIFT, None, random)?;
             Some(base_page_move(address, own, to))
         };
         pages.filter_map(draw).take(most).collect()
@@ -313,6 +310,7 @@ impl Marker<'_> {
         if let Some(target) = most_used_from.map(|node| self.topology.nearest_memory(node))
             && target != source
             && (self.draws.now.has_room(target) || !self.mechanisms.interleaving)
+            && self.draws.may_gather(target)
             && self.app.may_use_node(target)
         {
             if self.may_move(page.address, page.shift) {
@@ -334,19 +332,14 @@ impl Marker<'_> {
     /// Draws a target for a shared page that leaves a busy controller.
     fn draw_shared(&self, page: &Page<'_>, source: usize, random: &mut Random) -> Option<usize> {
         let (now, number) = (&self.draws.now, page.number());
-        let used = |node: usize| page.accesses().find(|(accessing, _)| *accessing == node);
-        let allowed = |node: usize| f64::from(self.app.may_use_node(node));
+        let used = |node: usize| page.accesses().any(|(accessing, _)| accessing == node);
         match self.preset.pages.targets {
-            Targets::AllNodes => self.draw(now, source, number, random),
+            Targets::AllNodes => now.target(source, number, None, random),
             Targets::AccessingNodes => {
-                let preference = |node: usize| f64::from(used(node).is_some()) * allowed(node);
+                let preference = |node: usize| f64::from(used(node));
                 now.target(source, number, Some(&preference), random)
             }
             // A node without samples may still use the page.
-            Targets::MoreWhereUsed if self.app.allowed_nodes.is_some() => {
-                let more = |node: usize| 1.0 + used(node).map_or(0.0, |(_, count)| count.into());
-                now.target(source, number, Some(&|node| more(node) * allowed(node)), random)
-            }
             Targets::MoreWhereUsed => {
                 now.target_where_used(source, number, || page.accesses(), random)
             }

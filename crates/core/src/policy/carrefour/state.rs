@@ -158,16 +158,27 @@ impl AppState {
     }
 
     /// Counts collapses and refused copies. Returns the pages that have just passed the limit and
-    /// still have copies.
+    /// still have copies. The host lists a page for as long as it counts its collapses, so each
+    /// page is returned once.
     pub(super) fn note_collapses(&mut self, replicas: &[Replica], max_collapses: u32) -> Vec<u64> {
         self.settle_offers(replicas, max_collapses);
         let over = replicas
             .iter()
             .filter(|replica| replica.collapses > max_collapses)
             .map(|replica| replica.address);
-        let over: Vec<u64> = over.collect();
-        self.never_replicate.extend(&over);
-        over
+        over.filter(|address| self.forbid_copies(*address)).collect()
+    }
+
+    /// Remembers a page that may have no copies. Returns whether it is a new one. A full memory
+    /// forgets all others, and they may fail again.
+    fn forbid_copies(&mut self, address: u64) -> bool {
+        if self.never_replicate.contains(&address) {
+            return false;
+        }
+        if self.never_replicate.len() >= MAX_REMEMBERED_PAGES {
+            self.never_replicate.clear();
+        }
+        self.never_replicate.insert(address)
     }
 
     /// Counts the pages that did not get the requested copies, or lost them at once by a write. The
@@ -186,7 +197,7 @@ impl AppState {
             *lost += 1;
             if *lost > max_collapses {
                 self.lost.remove(&address);
-                self.never_replicate.insert(address);
+                self.forbid_copies(address);
             }
         }
     }
@@ -324,6 +335,30 @@ fn relative_percent(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A page that the host lists with this number of collapses.
+    fn listed(page: u64, collapses: u32) -> Replica {
+        Replica { address: page << 12, collapses }
+    }
+
+    #[test]
+    fn a_page_that_collapsed_too_often_loses_its_copies_once_though_it_stays_listed() {
+        let mut state = AppState::default();
+        assert_eq!(state.note_collapses(&[listed(1, 5), listed(2, 6)], 5), [2 << 12]);
+        assert_eq!(state.note_collapses(&[listed(1, 6), listed(2, 6)], 5), [1 << 12]);
+        assert!(state.note_collapses(&[listed(1, 6), listed(2, 7)], 5).is_empty());
+        assert!(state.never_replicate(1 << 12) && state.never_replicate(2 << 12));
+    }
+
+    #[test]
+    fn pages_without_copies_are_remembered_up_to_the_limit() {
+        let full = 0..MAX_REMEMBERED_PAGES as u64;
+        let mut state = AppState { never_replicate: full.collect(), ..AppState::default() };
+        let latest = listed(MAX_REMEMBERED_PAGES as u64, 6);
+        assert_eq!(state.note_collapses(&[latest], 5), [latest.address]);
+        assert!(state.never_replicate.len() <= MAX_REMEMBERED_PAGES);
+        assert!(state.never_replicate(latest.address));
+    }
 
     #[test]
     fn another_phase_ends_the_wait_of_what_was_of_no_use_and_lets_pages_move_again() {

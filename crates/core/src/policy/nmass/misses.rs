@@ -9,31 +9,44 @@
 
 use super::penalty::relative_change;
 use crate::units::Pid;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Epochs without any move before a change of misses counts as a new phase of the process (our
-/// choice). The first epoch still mixes both placements, and the second is compared with it.
+/// Epochs without a change in a cache domain before a change of misses counts as a new phase of the
+/// process (our choice). The first epoch mixes both placements; the second is compared with it.
 const SETTLED_AFTER: u32 = 2;
 
-/// The cache domain of each process, and the time for which all of them stayed.
+/// The cache domain of each process, and the time for which the processes in it stayed the same.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Placements {
-    domains: BTreeMap<Pid, usize>,
-    /// Epochs since the last change.
+pub(super) struct Placements(BTreeMap<Pid, Placement>);
+
+#[derive(Debug, Clone, Copy)]
+struct Placement {
+    domain: usize,
+    /// Epochs since the last change of the processes in the domain.
     epochs: u32,
 }
 
 impl Placements {
     /// Adds the cache domain of each process in an epoch.
     pub(super) fn observe(&mut self, domains: impl Iterator<Item = (Pid, usize)>) {
-        let domains: BTreeMap<Pid, usize> = domains.collect();
-        self.epochs = if domains == self.domains { self.epochs.saturating_add(1) } else { 0 };
-        self.domains = domains;
+        let now: BTreeMap<Pid, usize> = domains.collect();
+        let before = |pid: &Pid| self.0.get(pid).map(|placement| placement.domain);
+        let came = now.iter().filter(|(pid, domain)| before(pid) != Some(**domain));
+        let left = self.0.iter().filter(|(pid, before)| now.get(pid) != Some(&before.domain));
+        let came = came.map(|(_, domain)| *domain);
+        let changed: BTreeSet<usize> = came.chain(left.map(|(_, before)| before.domain)).collect();
+        let placement = |(pid, domain): (Pid, usize)| {
+            let stayed = self.0.get(&pid).filter(|_| !changed.contains(&domain));
+            let epochs = stayed.map_or(0, |before| before.epochs.saturating_add(1));
+            (pid, Placement { domain, epochs })
+        };
+        self.0 = now.into_iter().map(placement).collect();
     }
 
-    /// Whether no process started, ended or moved in the last [`SETTLED_AFTER`] epochs.
-    pub(super) fn are_settled(&self) -> bool {
-        self.epochs >= SETTLED_AFTER
+    /// Whether no process came to the cache domain of this one, or left it, in the last
+    /// [`SETTLED_AFTER`] epochs.
+    pub(super) fn is_settled(&self, pid: Pid) -> bool {
+        self.0.get(&pid).is_some_and(|placement| placement.epochs >= SETTLED_AFTER)
     }
 }
 
@@ -46,9 +59,9 @@ pub(super) struct PhaseMisses {
 
 impl PhaseMisses {
     /// Adds the MPKI of an epoch. A change by more than `trigger`, as a share of the last value,
-    /// begins another phase if all placements are settled.
-    pub(super) fn observe(&mut self, mpki: f64, are_settled: bool, trigger: f64) {
-        let is_other_phase = are_settled && relative_change(self.last, mpki) > trigger;
+    /// begins another phase if the placement of the process is settled.
+    pub(super) fn observe(&mut self, mpki: f64, is_settled: bool, trigger: f64) {
+        let is_other_phase = is_settled && relative_change(self.last, mpki) > trigger;
         self.most = if is_other_phase { mpki } else { self.most.max(mpki) };
         self.last = mpki;
     }
@@ -70,7 +83,7 @@ mod tests {
             let (mpki, domain) = epoch.split_once('@').expect("MPKI@domain");
             let domain = domain.parse().expect("a number");
             placements.observe([(Pid(1), domain)].into_iter());
-            misses.observe(mpki.parse().expect("a number"), placements.are_settled(), 0.2);
+            misses.observe(mpki.parse().expect("a number"), placements.is_settled(Pid(1)), 0.2);
         }
         assert_eq!(misses.most(), expected, "{epochs}");
     }
@@ -86,5 +99,23 @@ mod tests {
         check("22@0 22@0 22@0 5@0", 5.0);
         check("22@0 22@0 22@0 5@0 5.5@0 5@0", 5.5);
         check("22@0 22@0 22@0 19@0", 22.0);
+    }
+
+    /// Most misses that are assumed of process 1 in domain 0. It misses 40, then almost nothing,
+    /// while in each epoch another process runs in the domain `beside`.
+    fn beside_short_processes(beside: usize) -> f64 {
+        let (mut placements, mut misses) = (Placements::default(), PhaseMisses::default());
+        for epoch in 0..23 {
+            placements.observe([(Pid(1), 0), (Pid(100 + epoch), beside)].into_iter());
+            let mpki = if epoch < 3 { 40.0 } else { 0.5 };
+            misses.observe(mpki, placements.is_settled(Pid(1)), 0.2);
+        }
+        misses.most()
+    }
+
+    #[test]
+    fn short_processes_elsewhere_do_not_keep_the_misses_of_an_earlier_phase() {
+        assert_eq!(beside_short_processes(1), 0.5);
+        assert_eq!(beside_short_processes(0), 40.0, "they may be why it misses less");
     }
 }
