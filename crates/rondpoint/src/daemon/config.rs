@@ -282,8 +282,9 @@ impl Config {
         let usual = GuardSettings { act, ..GuardSettings::default() }.for_machine(topology);
         let Budgets { memory_mib_per_s_per_node: memory, back_off_s, .. } = self.budget;
         let back_off = back_off_s.map(|seconds| Nanos((seconds * 1e9) as u64));
+        let memory = memory.map(|mib| mib.saturating_mul(MIB));
         GuardSettings {
-            bytes_per_s_per_node: memory.map_or(usual.bytes_per_s_per_node, |mib| mib * MIB),
+            bytes_per_s_per_node: memory.unwrap_or(usual.bytes_per_s_per_node),
             calls_per_s: self.budget.calls_per_s.unwrap_or(usual.calls_per_s),
             samples_per_s_per_cpu: self
                 .budget
@@ -423,5 +424,15 @@ mod tests {
         let guard = found.guard(true, &machine);
         assert_eq!((guard.bytes_per_s_per_node, guard.freeze, guard.act), (3 << 20, true, true));
         assert_eq!(guard.calls_per_s, GuardSettings::default().calls_per_s);
+    }
+
+    #[test]
+    fn a_budget_of_more_bytes_than_can_be_counted_is_no_limit() {
+        let text = "[budget]\nmemory_mib_per_s_per_node = 99999999999999\n[manage]\n\
+                    min_memory_mib = 99999999999999";
+        let found = Config::parse(text).unwrap();
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        assert_eq!(found.guard(true, &machine).bytes_per_s_per_node, u64::MAX);
+        assert_eq!(found.rules().unwrap().min_memory, u64::MAX);
     }
 }

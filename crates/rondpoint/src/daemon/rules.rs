@@ -1,5 +1,7 @@
 //! Decides whether a process is managed, as a pure function of its properties.
 
+mod patterns;
+
 use anyhow::{Context as _, Result};
 use glob::Pattern;
 use serde::Deserialize;
@@ -86,24 +88,25 @@ pub(crate) enum Choice {
 
 impl Match {
     /// # Errors
-    /// A pattern is malformed, or there is no such user.
+    /// A pattern is malformed, no process can match it, or there is no such user.
     pub(crate) fn compile(&self) -> Result<Matcher> {
-        let patterns = |name: &'static str, list: &[String]| -> Result<Vec<Pattern>> {
-            let one = |text: &String| {
-                Pattern::new(text).with_context(|| format!("{name}: {text}: malformed pattern"))
-            };
-            list.iter().map(one).collect()
-        };
-        // An identifier's beginning is enough, as for the programs that run containers.
-        let begin: Vec<String> = self.containers.iter().map(|text| format!("{text}*")).collect();
         Ok(Matcher {
-            cgroups: patterns("cgroups", &self.cgroups)?,
-            units: patterns("units", &self.units)?,
+            cgroups: compiled("cgroups", &self.cgroups, patterns::cgroup)?,
+            units: compiled("units", &self.units, patterns::unit)?,
             users: self.users.iter().map(UserName::number).collect::<Result<_>>()?,
-            commands: patterns("commands", &self.commands)?,
-            containers: patterns("containers", &begin)?,
+            commands: compiled("commands", &self.commands, patterns::command)?,
+            containers: compiled("containers", &self.containers, patterns::container)?,
         })
     }
+}
+
+fn compiled(
+    list: &'static str,
+    entries: &[String],
+    read: fn(&str) -> Result<Pattern>,
+) -> Result<Vec<Pattern>> {
+    let one = |text: &String| read(text).with_context(|| format!("{list}: {text}"));
+    entries.iter().map(one).collect()
 }
 
 impl Match {
@@ -323,6 +326,24 @@ mod tests {
             let choice = rules(list.clone(), Match::default()).choose(&facts("java", path), None);
             assert_eq!(matches!(choice, Choice::Take(_)), expected, "{list:?} {path}: {choice:?}");
         }
+    }
+
+    #[test]
+    fn an_exclusion_matches_as_it_is_usually_written_or_is_refused_by_its_list() {
+        let excluded = |exclude: Match, facts: &Facts| {
+            let choice = rules(Match::default(), exclude).choose(facts, None);
+            matches!(choice, Choice::Leave(_))
+        };
+        let unit = Match { units: words(&["postgresql"]), ..Match::default() };
+        assert!(excluded(unit, &facts("postgres", "/system.slice/postgresql.service")));
+        let cgroup = Match { cgroups: words(&["/system.slice/"]), ..Match::default() };
+        assert!(excluded(cgroup, &facts("agent", "/system.slice/agent.service")));
+        let refused = |list: Match| format!("{:#}", list.compile().unwrap_err());
+        let cgroup = Match { cgroups: words(&["machine.slice"]), ..Match::default() };
+        assert!(refused(cgroup).starts_with("cgroups: machine.slice: expected a path"));
+        let command = Match { commands: words(&["prometheus-node-exporter"]), ..Match::default() };
+        let said = refused(command);
+        assert!(said.starts_with("commands: prometheus-node-exporter: the kernel keeps"), "{said}");
     }
 
     #[test]

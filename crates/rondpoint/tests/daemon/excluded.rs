@@ -49,7 +49,7 @@ pub(crate) fn is_not_changed(own: &CpuSet, rules: &str) {
         daemon.wait_for("it", || state(excluded.pid()) == Some("left".into()));
         // Nothing excludes it any more, so it joins its parent's tree.
         let exclude = "[exclude]\ncommands = [\"";
-        daemon.configure("act", &rare.replace(exclude, &format!("{exclude}nobody-")));
+        daemon.configure("act", &rare.replace(exclude, &format!("{exclude}x-")));
         assert!(daemon.ask(&["reload"]).success);
         daemon.wait_for("its return", || state(excluded.pid()) == Some("managed".into()));
     }
