@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use rondpoint_core::Bytes;
 
-pub use self::action::{step, workers};
+pub use self::action::{move_back, step, workers};
 pub use self::crew::Control;
 use self::crew::{Crew, Task};
 use self::present::Present;

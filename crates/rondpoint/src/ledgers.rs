@@ -1,5 +1,7 @@
 //! Ledgers of killed managers, and `rondpoint restore`, which undoes their entries.
 
+mod restored;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,8 +18,9 @@ use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process;
 use rondpoint_linux::{Root, topology};
-use serde::Serialize;
 
+pub(crate) use self::restored::masks_told;
+use self::restored::{Due, Restored};
 use crate::story::words::many;
 use crate::terminal;
 
@@ -37,29 +40,6 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What was put back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Restored {
-    /// Ledgers that were worked off.
-    ledgers: usize,
-    /// Processes in them that have ended since.
-    gone: usize,
-    /// Entries of processes that the kernel did not let us look at.
-    unseen: usize,
-    /// Pages by outcome.
-    pages: PageCounts,
-    /// Threads with a changed mask, by outcome.
-    threads: threads::Restored,
-    /// Processes that stood still, by outcome.
-    frozen: freeze::Restored,
-    /// Entries that are not understood or cannot be put back here.
-    skipped: usize,
-    /// Ledgers with such entries, under their new names.
-    set_aside: Vec<PathBuf>,
-    /// Ledgers of PID namespaces that have ended.
-    ended: usize,
 }
 
 /// Where this user's ledgers are.
@@ -105,14 +85,6 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Changes that a restore would undo.
-#[derive(Debug, Default)]
-struct Due {
-    memory: usize,
-    threads: usize,
-    frozen: usize,
-}
-
 /// What was done, in words or JSON, and whether the kernel let us do all of it.
 fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let _ = process::raise_descriptor_limit();
@@ -148,11 +120,9 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
             service.display()
         ));
     }
-    let refused = restored.threads.refused + restored.frozen.refused + others as u64;
-    let whole =
-        refused == 0 && restored.unseen == 0 && restored.set_aside.is_empty() && unusable == 0;
+    let whole = restored.is_whole() && unusable + others == 0;
     if arguments.json {
-        return Ok((serde_json::to_string_pretty(&restored)? + "\n", whole));
+        return Ok((restored.json(arguments.dry_run.then_some(&due))?, whole));
     }
     let text = match (restored.ledgers, arguments.dry_run) {
         // What could not be read was told.
@@ -162,24 +132,6 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         (_, false) => restored.text(),
     };
     Ok((text, whole))
-}
-
-impl Due {
-    fn add(&mut self, left: &Left) {
-        self.memory += left.open.len();
-        self.threads += left.masks.tasks().count();
-        self.frozen += left.frozen.len();
-    }
-
-    fn text(&self, ledgers: usize) -> String {
-        format!(
-            "to undo from {}: {}, the masks of {}, frozen processes: {}\n",
-            many(ledgers as u64, "ledger"),
-            many(self.memory as u64, "change") + " of memory",
-            many(self.threads as u64, "thread"),
-            self.frozen,
-        )
-    }
 }
 
 /// At the start of a manager: what its dead predecessors left.
@@ -223,12 +175,15 @@ fn work_off(ledger: &Left, topology: &Topology, restored: &mut Restored) {
         put_back(entry, topology, restored);
     }
     // What the kernel refuses this user it may grant another, or later. Else the ledger is done
-    // with, if another restore was not faster.
+    // with: a later manager may have changed again what it names.
     if threads.refused + frozen.refused == 0 && restored.unseen == unseen {
         restored.set_aside.extend(ledger.settle());
+    } else {
+        restored.kept += 1;
     }
 }
 
+/// Undoes one change of memory.
 fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
     let Some(process) = entry.process() else { return };
     match process.lives(&Root::live()) {
@@ -236,29 +191,31 @@ fn put_back(entry: &Entry, topology: &Topology, restored: &mut Restored) {
         Ok(false) => return restored.gone += 1,
         Err(_) => return restored.unseen += 1,
     }
-    let (result, untold) = match entry {
+    let result = match entry {
         Entry::Pages { pages: list, .. } => {
             let (kernel, moves) = (pages::Live(Reach::Own), moves(list, topology));
+            let homeless = (list.len() - moves.len()) as u64;
             let result = pages::relocate(&kernel, process.pid, &moves, Origin::Any, topology);
-            (result, list.len() as u64)
+            of_pages(result, moves.len() as u64, homeless)
         }
-        Entry::Copies { ranges, .. } => (copies::drop_copies(&Root::live(), process, ranges), 0),
+        Entry::Copies { ranges, .. } => copies::drop_copies(&Root::live(), process, ranges),
         Entry::Memory { nodes, .. } => {
-            let ways = nodes.iter().copied().collect();
-            // No process has to stand still for it now.
-            (bulk::step(&Root::live(), process, ways, None, &mut || false).0, 0)
+            // No process has to stand still for it.
+            bulk::move_back(&Root::live(), process, nodes.iter().copied().collect())
         }
-        _ => {
-            restored.skipped += 1;
-            return;
-        }
+        _ => StepResult::Unsupported,
     };
-    match result {
-        StepResult::Pages(counts) => restored.pages.add(&counts),
-        StepResult::Gone => restored.gone += 1,
-        _ if untold > 0 => restored.pages.failed += untold,
-        _ => restored.skipped += 1,
-    }
+    restored.take_in(result);
+}
+
+/// A refusal of all pages as counts, with those whose node this machine does not have.
+fn of_pages(result: StepResult, pages: u64, homeless: u64) -> StepResult {
+    let counts = match result {
+        StepResult::Pages(counts) => counts,
+        StepResult::Refused { .. } => PageCounts { failed: pages, ..PageCounts::default() },
+        other => return other,
+    };
+    StepResult::Pages(PageCounts { failed: counts.failed + homeless, ..counts })
 }
 
 fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
@@ -269,81 +226,40 @@ fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
     list.iter().filter_map(one).collect()
 }
 
-impl Restored {
-    /// One line; actions that did not happen are left out.
-    fn text(&self) -> String {
-        let pages = &self.pages;
-        let stuck = pages.absent + pages.busy + pages.no_memory + pages.failed;
-        let frozen = &self.frozen;
-        let counted = |counts: &[(u64, &str)]| -> Vec<String> {
-            let happened = counts.iter().filter(|(count, _)| *count > 0);
-            happened.map(|(count, what)| format!("{count} {what}")).collect()
-        };
-        // First of all, for they waited.
-        let mut told = counted(&[
-            (frozen.thawed, "frozen processes run again"),
-            (frozen.running, "were running already"),
-            (frozen.gone, "frozen processes have ended"),
-            (frozen.refused, "could not be thawed"),
-        ]);
-        if self.threads != threads::Restored::default() {
-            told.push(masks_told(&self.threads));
-        }
-        told.extend(counted(&[
-            (pages.moved, "pages moved back"),
-            (pages.in_place, "pages were in place"),
-            (stuck, "pages could not be moved"),
-            (self.gone as u64, "changes of memory of processes that have ended"),
-            (self.unseen as u64, "changes of processes that cannot be read"),
-            (self.skipped as u64, "entries not understood"),
-        ]));
-        if told.is_empty() {
-            told.push("it had no change left".to_string());
-        }
-        let ledgers = if self.ledgers == 1 { "ledger" } else { "ledgers" };
-        let mut text = format!("{} {ledgers} undone: {}\n", self.ledgers, told.join(", "));
-        for file in &self.set_aside {
-            text += &format!("kept for a version that understands it: {}\n", file.display());
-        }
-        text
-    }
-}
-
-/// What became of masks, in words; counts that are zero are left out, but for the first.
-pub(crate) fn masks_told(counts: &threads::Restored) -> String {
-    let mut text = match counts.put_back {
-        1 => "1 thread has its first mask again".to_string(),
-        count => format!("{count} threads have their first mask again"),
-    };
-    for (count, what) in [
-        (counts.in_place, "had it already"),
-        (counts.heirs, "with an inherited mask have the mask of their creator"),
-        (counts.outside, "have all CPUs of their cpuset, which has none of their first ones"),
-        (counts.left_alone, "have chosen another mask and keep it"),
-        (counts.gone, "have ended"),
-        (counts.refused, "could not get their mask back"),
-    ] {
-        if count > 0 {
-            text += &format!(", {count} {what}");
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+
+    use rondpoint_core::Pid;
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_linux::act::Identity;
+
     use super::*;
 
+    /// The memory of this process is to go to a node that no machine of ours has.
     #[test]
-    fn what_did_not_happen_is_left_out() {
-        let nothing = Restored { ledgers: 1, ..Restored::default() };
-        assert_eq!(nothing.text(), "1 ledger undone: it had no change left\n");
-        let threads = threads::Restored { put_back: 3, gone: 1, ..threads::Restored::default() };
-        let some = Restored { ledgers: 2, unseen: 1, threads, ..Restored::default() };
-        assert_eq!(
-            some.text(),
-            "2 ledgers undone: 3 threads have their first mask again, 1 have ended, \
-             1 changes of processes that cannot be read\n"
-        );
+    fn pages_that_cannot_be_put_back_are_a_failure_and_their_ledger_is_done_with() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("1-1-1.ledger");
+        let own = Identity::of(&Root::live(), Pid(std::process::id())).expect("this process");
+        let place = vec![1u8; 8192];
+        let page = (place.as_ptr() as u64).next_multiple_of(4096);
+        let mut text = r#"{"entry":"manager","format":1,"pid":1,"started":1}"#.to_string() + "\n";
+        for (plan, pid, started) in [(3, own.pid.0, own.started.0), (4, 1, 1)] {
+            let entry = Entry::Pages { plan, pid, started, pages: vec![(page, 12, 63)] };
+            let _ = writeln!(text, "{}", serde_json::to_string(&entry).expect("JSON"));
+        }
+        std::fs::write(&file, text).expect("written");
+        let machine = synthetic::parse("node:64 core:1").expect("a machine");
+        let mut restored = Restored::default();
+        let done = ledger_file::each_left(folder.path(), |found| {
+            let Found::Left(left) = found else { panic!("{found:?}") };
+            work_off(&left, &machine, &mut restored);
+        });
+        done.expect("a private folder");
+        assert_eq!((restored.gone, restored.kept, restored.is_whole()), (1, 0, false));
+        assert!(restored.text().contains("1 pages could not be moved back"), "{}", restored.text());
+        assert!(!file.exists());
+        drop(place);
     }
 }

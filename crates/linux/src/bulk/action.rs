@@ -63,6 +63,30 @@ pub fn step(
     (result, nanos(still.stood.frozen))
 }
 
+/// Moves a process's memory back along `ways`, for a restore. Pages that other processes have
+/// mapped too stay and do not count as failed: a move of ours leaves them where they are.
+#[must_use]
+pub fn move_back(root: &Root, process: Identity, ways: BTreeMap<u32, u32>) -> StepResult {
+    let order = Order {
+        process,
+        ways,
+        reach: Reach::Own,
+        workers: workers(),
+        limit: None,
+        passes: MAX_PASSES,
+    };
+    match relocate(root, &order, &Control::default(), &mut || {}) {
+        Ok(moved) => without_shared(moved),
+        Err(error) => refused(&error),
+    }
+}
+
+fn without_shared(mut moved: Moved) -> StepResult {
+    let failed = &mut moved.tally.counts.failed;
+    *failed = failed.saturating_sub(moved.tally.shared);
+    result(&moved)
+}
+
 fn refused(error: &LinuxError) -> StepResult {
     StepResult::Refused { errno: error.errno().unwrap_or(libc::EIO) }
 }
@@ -115,5 +139,13 @@ mod tests {
         assert_eq!(told(3, End::Refused { errno: 1 }), StepResult::Pages(counts(3, 6)));
         assert_eq!(told(0, End::Refused { errno: 1 }), StepResult::Refused { errno: 1 });
         assert_eq!(told(3, End::Gone), StepResult::Gone);
+    }
+
+    #[test]
+    fn on_the_way_back_pages_that_others_have_too_are_no_failure() {
+        let counts = |failed| PageCounts { moved: 3, failed, ..PageCounts::default() };
+        let tally = Tally { counts: counts(7), shared: 5, ..Tally::default() };
+        let moved = Moved { tally, ..Moved::default() };
+        assert_eq!(without_shared(moved), StepResult::Pages(counts(2)));
     }
 }
