@@ -6,13 +6,15 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
+use crate::parse::accounts;
 use crate::syscall::process::{self, Attempt, User, Waiting};
 use crate::syscall::signal::Signals;
 
 /// Search path without PATH, as in execvp(3).
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Forks a child that waits before it executes `command` (program and arguments).
+/// Forks a child that waits before it executes `command` (program and arguments). Under a `user`
+/// its USER, LOGNAME and HOME are those of that user.
 ///
 /// # Errors
 /// `command` is empty, a word has a NUL byte, or fork(2) fails.
@@ -22,7 +24,11 @@ pub fn prepare(
     mask: &Signals,
     user: Option<&User>,
 ) -> io::Result<Waiting> {
-    let environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let mut environment: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    if let Some(user) = user {
+        let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+        become_user(&mut environment, user.user, &passwd);
+    }
     let path =
         environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let attempts = attempts(command, path)?;
@@ -31,6 +37,36 @@ pub fn prepare(
         .map(|(name, value)| text(&[name.as_bytes(), b"=", value.as_bytes()].concat()))
         .collect();
     process::fork(&attempts, &environment?, mask, user)
+}
+
+/// Gives an environment of root the user's name and home. sudo's own variables come before
+/// `/etc/passwd`, which may lack the user. A variable stays if it is not root's own, because the
+/// user set it, and if no other value is known.
+fn become_user(environment: &mut Vec<(OsString, OsString)>, user: u32, passwd: &[u8]) {
+    let told = |name: &str| {
+        let found = environment.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
+    };
+    let by_sudo = told("SUDO_UID").is_some_and(|told| told == user.to_string().as_str());
+    let of_sudo = |name| told(name).filter(|_| by_sudo);
+    let listed = accounts::name_and_home(passwd, user);
+    let (root, roots_home) = accounts::name_and_home(passwd, 0).unwrap_or((b"root", b"/root"));
+    let owned = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    let name = of_sudo("SUDO_USER").or_else(|| Some(owned(listed?.0)));
+    let home = of_sudo("SUDO_HOME").or_else(|| Some(owned(listed?.1)));
+    let home = home.filter(|home| home.as_bytes().starts_with(b"/"));
+    let is_roots =
+        |variable, roots: &[u8]| told(variable).is_none_or(|told| told.as_bytes() == roots);
+    let new = [("USER", root, name.clone()), ("LOGNAME", root, name), ("HOME", roots_home, home)];
+    let new = new.map(|(variable, roots, value)| {
+        let value = value.filter(|_| is_roots(variable, roots));
+        (variable, value)
+    });
+    for (variable, value) in new {
+        let Some(value) = value else { continue };
+        environment.retain(|(known, _)| known != variable);
+        environment.push((variable.into(), value));
+    }
 }
 
 fn text(bytes: &[u8]) -> io::Result<CString> {
@@ -89,6 +125,38 @@ mod tests {
         assert_eq!(paths("ls", Some("/a:/b")), "/a/ls /b/ls");
         assert_eq!(paths("ls", None), "/bin/ls /usr/bin/ls");
         assert_eq!(paths("./ls", Some("/a")), "./ls");
+    }
+
+    #[test]
+    fn a_program_of_the_caller_has_the_callers_name_and_home() {
+        let passwd = b"root:x:0:0::/root:/bin/sh\nada:x:1000:1000::/homes/ada:/bin/sh\n";
+        let roots = [("HOME", "/root"), ("USER", "root"), ("LOGNAME", "root"), ("PATH", "/bin")];
+        let given = |sudo: &[(&str, &str)], user| {
+            let kept = |(name, _): &&(&str, &str)| sudo.iter().all(|(other, _)| other != name);
+            let all = roots.iter().filter(kept).chain(sudo);
+            let mut environment: Vec<(OsString, OsString)> =
+                all.map(|&(name, value)| (name.into(), value.into())).collect();
+            become_user(&mut environment, user, passwd);
+            ["USER", "LOGNAME", "HOME", "PATH"].map(|name| {
+                let values: Vec<_> =
+                    environment.iter().filter(|(known, _)| known == name).collect();
+                assert_eq!(values.len(), 1, "{name}: {environment:?}");
+                values[0].1.to_string_lossy().into_owned()
+            })
+        };
+        let sudo = [("SUDO_UID", "1000"), ("SUDO_USER", "ada")];
+        assert_eq!(given(&sudo, 1000), ["ada", "ada", "/homes/ada", "/bin"]);
+        assert_eq!(given(&[], 1000), ["ada", "ada", "/homes/ada", "/bin"], "by pkexec or doas");
+        let directory = [("SUDO_UID", "7"), ("SUDO_USER", "eve"), ("SUDO_HOME", "/net/eve")];
+        assert_eq!(given(&directory, 7), ["eve", "eve", "/net/eve", "/bin"]);
+        assert_eq!(given(&directory[..2], 7), ["eve", "eve", "/root", "/bin"], "no known home");
+        let chosen = [sudo[0], sudo[1], ("HOME", "/data")];
+        assert_eq!(given(&chosen, 1000), ["ada", "ada", "/data", "/bin"], "as the user set it");
+        assert_eq!(
+            given(&directory, 1000),
+            ["ada", "ada", "/homes/ada", "/bin"],
+            "of another user"
+        );
     }
 
     #[test]

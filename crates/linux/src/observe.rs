@@ -361,6 +361,7 @@ impl Observer {
         let (samples, news) = match &mut self.sensors.sampler {
             Some(sampler) => {
                 let (samples, news) = sampler.take();
+                self.sensors.notes.extend(sampler.take_lost_counter());
                 (Some((sampler.kind, samples)), news)
             }
             None => (None, TaskNews::default()),

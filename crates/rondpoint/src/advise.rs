@@ -39,7 +39,9 @@ const DETAILS: &str = "
 Prints the fewest nodes with enough idle CPUs and free memory for the program. Of these it
 chooses the nearest to each other, by measured bandwidth if the machine is calibrated, and of
 these the emptiest. Page cache counts as free. If idle CPUs do not suffice, all CPUs count. If
-free memory does not suffice, the answer is every node, and stderr says so.
+free memory does not suffice, the answer is every node, and stderr says so. Only CPUs and nodes
+count that this process may use. A node without such CPUs is named only if the memory of the
+other nodes does not suffice; --membind takes it, --cpunodebind does not.
 
 Called as numad it takes -w and nothing else.
 
@@ -128,8 +130,9 @@ fn advice(wanted: Amount) -> Result<Answer> {
     let _ = privileges::keep_only(&Needs::to_read(None));
     let root = Root::live();
     let topology = machine::discover(&root, None)?.machine.topology;
-    let usable = usable(&topology, &Allowance::own(&root)?);
-    let supplies = supplies(&root, &topology)?;
+    let allowed = Allowance::own(&root)?;
+    let supplies = supplies(&root, &topology, &allowed)?;
+    let usable = needed(&usable(&topology, &allowed), &supplies, wanted);
     let found = advice::advise(&topology, &usable, &supplies, wanted);
     let mut nodes: Vec<u32> = found.nodes.iter().map(|node| topology.kernel_node(node)).collect();
     nodes.sort_unstable();
@@ -158,8 +161,23 @@ fn usable(topology: &Topology, allowed: &Allowance) -> NodeSet {
     if left.is_empty() { all } else { left }
 }
 
-/// What each node has: its CPUs are watched for a moment. Isolated CPUs do not count.
-fn supplies(root: &Root, topology: &Topology) -> Result<Vec<Supply>> {
+/// Those of `usable` that have CPUs for the program; all where the program needs more memory.
+fn needed(usable: &NodeSet, supplies: &[Supply], wanted: Amount) -> NodeSet {
+    let has_cpus = |node: &usize| supplies[*node].all_milli_cpus > 0;
+    let with_cpus: NodeSet = usable.iter().filter(has_cpus).collect();
+    let bytes: u64 = with_cpus.iter().map(|node| supplies[node].free.bytes.0).sum();
+    let suffice = !with_cpus.is_empty() && bytes >= wanted.bytes.0;
+    if suffice { with_cpus } else { usable.clone() }
+}
+
+/// CPUs of a node on which the program may run. Isolated CPUs do not count.
+fn cpus(topology: &Topology, allowed: &Allowance, node: usize) -> CpuSet {
+    let cpus = topology.usable(topology.cpus_of_node(node));
+    cpus.iter().filter(|cpu| allowed.has_cpu(topology.kernel_cpu(*cpu))).collect()
+}
+
+/// What each node has for this process: its CPUs are watched for a moment.
+fn supplies(root: &Root, topology: &Topology, allowed: &Allowance) -> Result<Vec<Supply>> {
     let before = idle(root, topology)?;
     // Nothing is waited for but time.
     let until = Instant::now() + WATCHED;
@@ -169,7 +187,7 @@ fn supplies(root: &Root, topology: &Topology) -> Result<Vec<Supply>> {
     let after = idle(root, topology)?;
     let mut supplies = Vec::new();
     for node in 0..topology.node_count() {
-        let cpus = topology.usable(topology.cpus_of_node(node));
+        let cpus = cpus(topology, allowed, node);
         let path =
             root.in_sys(format!("devices/system/node/node{}/meminfo", topology.kernel_node(node)));
         let bytes = match root::read_optional(&path)? {
@@ -217,7 +235,10 @@ fn amount(text: &str) -> Result<Amount, String> {
 
 #[cfg(test)]
 mod tests {
+    use rondpoint_core::topology::synthetic;
+
     use super::*;
+    use crate::number_sets::Range;
 
     #[test]
     fn requests_are_written_as_for_numad() {
@@ -243,6 +264,39 @@ mod tests {
         assert_eq!(both(&[0]), 500);
         assert_eq!(both(&[1]), 1000, "nothing was counted");
         assert_eq!(both(&[0, 2]), 500);
+    }
+
+    /// Three nodes of two CPUs and 100 bytes, without CPUs of node 1 for this process.
+    fn named(cpus_wanted: u64, bytes: u64) -> (String, Fit) {
+        let topology = synthetic::parse("node:3 core:2").expect("a machine");
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = Root::captured(folder.path());
+        let status = root.in_proc("self/status");
+        std::fs::create_dir_all(status.parent().expect("a folder")).expect("made");
+        std::fs::write(status, "Cpus_allowed_list:\t0-1,4\nMems_allowed_list:\t0-2\n")
+            .expect("written");
+        let allowed = Allowance::own(&root).expect("a status");
+        let supply = |node| {
+            let milli_cpus = 1000 * cpus(&topology, &allowed, node).len() as u64;
+            let free = Amount { milli_cpus, bytes: Bytes(100) };
+            Supply { free, all_milli_cpus: milli_cpus }
+        };
+        let supplies = [0, 1, 2].map(supply);
+        let wanted = Amount { milli_cpus: 1000 * cpus_wanted, bytes: Bytes(bytes) };
+        let usable = needed(&usable(&topology, &allowed), &supplies, wanted);
+        let found = advice::advise(&topology, &usable, &supplies, wanted);
+        let list = cpulist::format(&found.nodes.iter().map(|node| node as u32).collect::<Vec<_>>());
+        let taken = Range::allowed_cpu_nodes(&topology, &allowed).parse(&list);
+        assert_eq!(taken.is_ok(), bytes <= 200, "run --cpunodebind {list}: {taken:?}");
+        (list, found.fit)
+    }
+
+    #[test]
+    fn only_nodes_with_cpus_for_the_program_are_named_unless_their_memory_is_short() {
+        assert_eq!(named(2, 0), ("0".to_string(), Fit::Free));
+        assert_eq!(named(3, 200), ("0,2".to_string(), Fit::Free));
+        assert_eq!(named(4, 0), ("0,2".to_string(), Fit::Short), "node 1 adds no CPU");
+        assert_eq!(named(1, 201), ("0-2".to_string(), Fit::Free), "node 1 adds memory");
     }
 
     #[test]

@@ -27,13 +27,14 @@ mod program;
 mod report;
 mod sampling;
 pub(crate) mod stream;
+mod target;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{Root, root};
@@ -43,6 +44,8 @@ use self::counts::Events;
 #[cfg(test)]
 pub(crate) use self::file::Sampling;
 pub(crate) use self::file::{Calibration, OtherFormat, SYSTEM_FILE};
+use self::target::Target;
+use crate::output::Output;
 use crate::{session, terminal};
 
 const FAILURE: u8 = 1;
@@ -73,7 +76,7 @@ usage.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = [EXAMPLES, DETAILS].concat())]
 pub(crate) struct Arguments {
-    /// File for the measurements
+    /// File for the measurements; - is stdout
     #[arg(long, short, value_name = "FILE", default_value = SYSTEM_FILE)]
     output: PathBuf,
 
@@ -98,8 +101,9 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let shown = |text: String| {
-        let is_own = arguments.command.is_empty();
-        match (is_own, arguments.json) {
+        // A program or the measurements may have stdout.
+        let is_free = arguments.command.is_empty() && !Output::is_stdout(&arguments.output);
+        match (is_free, arguments.json) {
             (true, true) => terminal::print_json_text(&text)?,
             (true, false) => terminal::print(&text)?,
             (false, _) => terminal::say(&text),
@@ -116,27 +120,46 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<String> {
+    check_stdout(arguments)?;
     let machine = topology::discover(&Root::live())?;
     let earlier = match arguments.command.is_empty() {
         true => None,
         false => Some(earlier(&arguments.output, &machine)?),
     };
-    let writable = prepare(&arguments.output)?;
+    let target = Target::find(&arguments.output, session::caller()?.as_ref())?;
+    if earlier.is_none() {
+        let _ = privileges::keep_only(&Needs::to_manage());
+    }
+    // With the rights that are left: the file is written with these.
+    target.check()?;
     warn_if_busy("calibrate", &machine)?;
     let (calibration, points) = match earlier {
         Some(calibration) => (with_program(calibration, arguments, &machine)?, Points::default()),
         None => {
-            let _ = privileges::keep_only(&Needs::to_manage());
             let time = Duration::from_millis(arguments.time);
             Bench::new(&machine, arguments.cache, time)?.measure()?
         }
     };
-    writable.write(&calibration.to_toml()?)?;
+    target.write(&calibration.to_toml()?)?;
     let thresholds = report::thresholds(&calibration, &machine.topology)?;
     Ok(match arguments.json {
         true => report::json(&calibration, &thresholds, &points)?,
         false => report::text(&calibration, &thresholds, &points, &arguments.output),
     })
+}
+
+/// # Errors
+/// Stdout is to take the measurements, and has no room for them.
+fn check_stdout(arguments: &Arguments) -> Result<()> {
+    match Output::is_stdout(&arguments.output) {
+        true if arguments.json => bail!(
+            "--json and --output -: stdout takes one of them; expected a file for the measurements"
+        ),
+        true if !arguments.command.is_empty() => {
+            bail!("--output -: a program is added to an earlier file; expected that file")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Says on stderr that other programs would be measured too, where they would.
@@ -184,40 +207,6 @@ fn with_program(
     let program = program::measure(command, caller.as_ref(), &found, topology, &events)?;
     found.add([program]);
     Ok(found)
-}
-
-/// A file beside the one that is wanted: what was there stays until all is measured.
-struct Writable {
-    beside: PathBuf,
-    target: PathBuf,
-}
-
-/// Finds out before minutes are spent that the result can be written.
-fn prepare(output: &Path) -> Result<Writable> {
-    if let Some(folder) = output.parent().filter(|folder| *folder == Path::new("/etc/rondpoint")) {
-        // Of the system's folder it is ours to make; it may be there.
-        let _ = std::fs::create_dir(folder);
-    }
-    let beside = output.with_extension(format!("toml.{}", std::process::id()));
-    // Its name can be guessed: whatever is there already is not ours to write.
-    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&beside);
-    made.with_context(|| format!("writing {}: {}", output.display(), beside.display()))?;
-    Ok(Writable { beside, target: output.to_path_buf() })
-}
-
-impl Writable {
-    fn write(&self, text: &str) -> Result<()> {
-        let written = std::fs::write(&self.beside, text)
-            .and_then(|()| std::fs::rename(&self.beside, &self.target));
-        written.with_context(|| format!("writing {}", self.target.display()))
-    }
-}
-
-impl Drop for Writable {
-    fn drop(&mut self) {
-        // There only where something went wrong.
-        let _ = std::fs::remove_file(&self.beside);
-    }
 }
 
 #[cfg(test)]

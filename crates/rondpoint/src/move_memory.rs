@@ -21,7 +21,7 @@ use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
-use self::report::Report;
+use self::report::{Done, Report};
 use crate::number_sets::Range;
 use crate::targets::Target;
 use crate::{ledgers, session, terminal};
@@ -107,33 +107,21 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
-    let (reports, mut status) = match run(arguments) {
-        Ok(Done { reports, failed: false }) => (reports, 0),
-        Ok(Done { reports, failed: true }) => (reports, INCOMPLETE),
+    let done = match run(arguments) {
+        Ok(done) => done,
         Err(error) => {
             terminal::fail("move", &error);
             return ExitCode::from(REFUSED);
         }
     };
-    let shown = match (&reports[..], arguments.json) {
-        ([one], true) => terminal::print_json(one),
-        (several, true) => terminal::print_json(&several),
-        (all, false) => terminal::print(&all.iter().map(Report::text).collect::<String>()),
+    let shown = match arguments.json {
+        true => done.json(arguments.pid.is_set()).and_then(|text| terminal::print_json_text(&text)),
+        false => terminal::print(&done.processes.iter().map(Report::text).collect::<String>()),
     };
     if let Err(error) = &shown {
         terminal::fail("move", error);
     }
-    if shown.is_err() || !reports.iter().all(Report::is_good) {
-        status = INCOMPLETE;
-    }
-    ExitCode::from(status)
-}
-
-/// What became of a program's processes.
-struct Done {
-    reports: Vec<Report>,
-    /// A process of several could not be moved, which was said.
-    failed: bool,
+    ExitCode::from(if shown.is_ok() && done.is_good() { 0 } else { INCOMPLETE })
 }
 
 fn run(arguments: &Arguments) -> Result<Done> {
@@ -145,14 +133,14 @@ fn run(arguments: &Arguments) -> Result<Done> {
     let control = Control::default();
     let mut watch = Watch::new(&control, arguments)?;
     let _ = privileges::keep_only(&Needs::to_move());
-    let mut done = Done { reports: Vec::new(), failed: false };
+    let mut done = Done::default();
     for order in &orders {
         match process(&root, arguments, order, &mut watch) {
-            Ok(report) => done.reports.push(report),
-            Err(error) if orders.len() == 1 => return Err(error),
+            Ok(report) => done.processes.push(report),
+            Err(error) if !arguments.pid.is_set() => return Err(error),
             Err(error) => {
                 terminal::fail("move", &error);
-                done.failed = true;
+                done.fail(order.process.pid, &error);
             }
         }
         if control.is_stopped() {

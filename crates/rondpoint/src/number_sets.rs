@@ -124,7 +124,7 @@ impl Allowance {
         Ok(Self { cpus: found.cpus_allowed, nodes: found.nodes_allowed })
     }
 
-    fn has_cpu(&self, cpu: u32) -> bool {
+    pub(crate) fn has_cpu(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 

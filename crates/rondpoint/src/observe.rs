@@ -38,7 +38,8 @@ const DETAILS: &str = "
 
 Terms:
   LAR      local access ratio: share of DRAM accesses that go to the own node
-  MC-IMB   imbalance of the memory controllers: standard deviation over mean of their loads;
+  MC-IMB   imbalance of the memory controllers: standard deviation over mean of their
+           loads, each relative to its bandwidth;
            173 % if one of four has all load, 0 % if all have equal load
   MAPTU    DRAM accesses per microsecond
   MRR      reads among the DRAM accesses
@@ -71,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, requires = "program")]
     sensor: Option<Sensor>,
 
-    /// Write to FILE instead of stderr, or of stdout where no program is run
+    /// Write to FILE instead of stderr, or of stdout where no program is run; - is stdout
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 

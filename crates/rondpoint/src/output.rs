@@ -2,7 +2,7 @@
 //!
 //! It is opened before any process is changed. An older file keeps its content until the new
 //! content is complete or the program runs. New files with command lines and addresses can be read
-//! only by their owner.
+//! only by their owner. The name `-` is stdout.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,6 +24,8 @@ const ENXIO: i32 = 6;
 const O_NONBLOCK: i32 = 0o4_000;
 /// A pipe's reader may be started at the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// What the user names for stdout.
+const STDOUT: &str = "-";
 /// Permissions of a new file.
 const PRIVATE: u32 = 0o600;
 /// The same for a file that holds nothing of any program, as far as the umask lets.
@@ -42,7 +44,7 @@ pub(crate) struct Output {
 enum State {
     /// Made by us, and not relied on yet.
     New,
-    /// It was there before; the text that has been written to it waits here.
+    /// It was there before, as stdout was; the text that has been written to it waits here.
     Older(Vec<u8>),
     /// Ours to write.
     Kept,
@@ -61,7 +63,11 @@ impl Output {
     }
 
     fn open_with(path: &Path, owner: Option<&User>, mode: u32) -> Result<Self> {
-        let context = || format!("writing {}", path.display());
+        let context = || purpose(path);
+        if Self::is_stdout(path) {
+            let file = io::stdout().as_fd().try_clone_to_owned().with_context(context)?.into();
+            return Ok(Self { path: path.to_path_buf(), file, state: State::Older(Vec::new()) });
+        }
         let mut options = OpenOptions::new();
         options.write(true).mode(mode);
         let (file, state) = match options.clone().create_new(true).open(path) {
@@ -85,21 +91,40 @@ impl Output {
         &self.path
     }
 
-    /// From here on the file is ours: an older one is emptied, and what has waited is written.
-    pub(crate) fn keep(&mut self) -> io::Result<()> {
-        if let State::Older(waiting) = std::mem::replace(&mut self.state, State::Kept) {
-            // A pipe or a device has nothing to empty.
-            if self.file.metadata()?.is_file() {
-                self.file.set_len(0)?;
-            }
-            self.file.write_all(&waiting)?;
-        }
-        Ok(())
+    /// Whether this name stands for stdout.
+    pub(crate) fn is_stdout(path: &Path) -> bool {
+        path == Path::new(STDOUT)
     }
 
-    /// Whether both are one regular file, which the later writer would spoil for the earlier one.
+    /// What is done with the output, with which its errors begin: `writing to stdout`.
+    pub(crate) fn purpose(&self) -> String {
+        purpose(&self.path)
+    }
+
+    /// From here on the file is ours: an older one is emptied, and what has waited is written.
+    /// Stdout keeps what it has, and a reader of it that has read enough is no failure.
+    pub(crate) fn keep(&mut self) -> io::Result<()> {
+        let State::Older(waiting) = std::mem::replace(&mut self.state, State::Kept) else {
+            return Ok(());
+        };
+        if Self::is_stdout(&self.path) {
+            return match self.file.write_all(&waiting) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                written => written,
+            };
+        }
+        // A pipe or a device has nothing to empty.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(&waiting)
+    }
+
+    /// Whether both are stdout or one regular file, which the later writer would spoil for the
+    /// earlier one.
     pub(crate) fn is_same_file(&self, other: &Self) -> bool {
-        other.file.metadata().is_ok_and(|other| self.is_file(&other))
+        let are_stdout = [self, other].iter().all(|one| Self::is_stdout(&one.path));
+        are_stdout || other.file.metadata().is_ok_and(|other| self.is_file(&other))
     }
 
     /// Refuses a file that is read too: writing it would destroy what the user has.
@@ -114,6 +139,13 @@ impl Output {
     fn is_file(&self, other: &fs::Metadata) -> bool {
         let own = self.file.metadata();
         own.is_ok_and(|own| own.is_file() && (own.dev(), own.ino()) == (other.dev(), other.ino()))
+    }
+}
+
+fn purpose(path: &Path) -> String {
+    match Output::is_stdout(path) {
+        true => "writing to stdout".to_string(),
+        false => format!("writing {}", path.display()),
     }
 }
 
@@ -227,6 +259,16 @@ mod tests {
         output.write_all(b"line\n").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"header\nline\n");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+    }
+
+    #[test]
+    fn stdout_has_a_name_and_is_not_a_file_of_it() {
+        let (stdout, named) = (Path::new("-"), Path::new("./-"));
+        assert!(Output::is_stdout(stdout) && !Output::is_stdout(named));
+        let output = Output::open(stdout, None).unwrap();
+        assert_eq!(output.purpose(), "writing to stdout");
+        assert!(output.is_same_file(&Output::open_shared(stdout, None).unwrap()));
+        assert!(!stdout.exists());
     }
 
     #[test]

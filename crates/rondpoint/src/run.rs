@@ -38,8 +38,8 @@ use rondpoint_trace::{Header, PolicyChoice, Recorder};
 
 use self::account::Diary;
 pub(crate) use self::account::{cause, told};
-use self::arguments::Management;
 pub(crate) use self::arguments::{AttachArguments, RecordArguments, RunArguments};
+use self::arguments::{DEFAULT_SEED, Management};
 use self::begin::{Begun, Ready};
 use self::by_hand::ByHand;
 use self::files_read::CopiesWorth;
@@ -63,7 +63,7 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
         dry_run: true,
         sensor,
         map_lock: None,
-        seed: 1,
+        seed: DEFAULT_SEED,
         machine,
         report: None,
         record: Some(output),
@@ -135,6 +135,10 @@ fn prepare(
     let open = |path: &PathBuf| Output::open(path, caller);
     let report = management.report.as_ref().map(open).transpose()?;
     let record = management.record.as_ref().map(open).transpose()?;
+    let takes_stdout = management.record.as_deref().is_some_and(Output::is_stdout);
+    if takes_stdout && !command.is_empty() {
+        bail!("a record on stdout: the program writes there too; expected a file");
+    }
     if let (Some(report), Some(record)) = (&report, &record)
         && report.is_same_file(record)
     {
@@ -209,7 +213,7 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     let claim = begin::claim(&preparation, pid)?;
     let ready = Ready::new(preparation, claim, &mut session.observer)?;
     let managed = manage(ready, begin::ledger()?, &arguments.management, session, Vec::new())?;
-    Ok(u8::from(managed.ended_early))
+    Ok(managed.status_of_attach())
 }
 
 /// How managing ended.
@@ -220,6 +224,13 @@ struct Managed {
     ended_early: bool,
     /// What copies of files would be worth, where that was asked.
     copies: Option<CopiesWorth>,
+}
+
+impl Managed {
+    /// The exit status of `attach`.
+    fn status_of_attach(&self) -> u8 {
+        if self.ended_early { OWN_FAILURE } else { 0 }
+    }
 }
 
 /// Manages until the program's end or ours. Of these files it finds out what copies would win.
@@ -325,4 +336,16 @@ fn write_report(mut file: Output, summary: &Report) -> Result<()> {
 fn balanced(session: &Session) -> u64 {
     let counters = session.observer.kernel_statistics().unwrap_or_default();
     counters.get("numa_pages_migrated").copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attach_that_ends_early_says_that_rondpoint_failed() {
+        let status =
+            |ended_early| Managed { end: None, ended_early, copies: None }.status_of_attach();
+        assert_eq!((status(true), status(false)), (125, 0));
+    }
 }

@@ -1,6 +1,7 @@
 //! Finds running programs by number, name, systemd unit or cgroup.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Result, bail};
 use rondpoint_core::Pid;
@@ -12,6 +13,11 @@ use crate::session;
 
 /// Processes that a message lists.
 const LISTED: usize = 8;
+/// Bytes of a process's name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h, less
+/// the byte that ends it).
+const NAME_BYTES: usize = 15;
+/// Words of a command line that may name its program: an interpreter, its option, its script.
+const NAMING_WORDS: usize = 3;
 
 /// A program, or all of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +63,11 @@ impl Target {
         }
     }
 
+    /// Whether it stands for all processes of a set, be they one or many.
+    pub(crate) fn is_set(&self) -> bool {
+        matches!(self, Self::Unit(_) | Self::Cgroup(_))
+    }
+
     /// The processes that it stands for, without descendants of others among them: each is
     /// managed with what it has started. Never this process itself.
     ///
@@ -71,7 +82,8 @@ impl Target {
         let chosen: Vec<u32> = match self {
             Self::Process(_) => Vec::new(),
             Self::Name(name) => {
-                all.iter().filter(|(_, stat)| stat.name == *name).map(|(pid, _)| *pid).collect()
+                let has_name = |(pid, stat): &(&u32, &TaskStat)| is_named(from, **pid, stat, name);
+                all.iter().filter(has_name).map(|(pid, _)| *pid).collect()
             }
             Self::Unit(unit) => self.of_unit(from, &all, unit)?,
             Self::Cgroup(path) => {
@@ -152,6 +164,26 @@ fn processes(from: &Root) -> Result<BTreeMap<u32, TaskStat>> {
     Ok(found)
 }
 
+/// Whether a process has this name. The kernel cuts a long name, so the command line or the file
+/// of the program has to confirm it.
+fn is_named(from: &Root, pid: u32, stat: &TaskStat, name: &str) -> bool {
+    if name.len() <= NAME_BYTES {
+        return stat.name == name;
+    }
+    if stat.name != String::from_utf8_lossy(&name.as_bytes()[..NAME_BYTES]) {
+        return false;
+    }
+    let is_it = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next() == Some(name.as_bytes());
+    let line = root::read_optional(&from.in_proc(format!("{pid}/cmdline"))).ok().flatten();
+    let line = line.unwrap_or_default();
+    let file = || {
+        let path = std::fs::read_link(from.in_proc(format!("{pid}/exe"))).ok()?;
+        let path = path.as_os_str().as_bytes();
+        Some(is_it(path.strip_suffix(b" (deleted)").unwrap_or(path)))
+    };
+    line.split(|byte| *byte == 0).take(NAMING_WORDS).any(is_it) || file().unwrap_or(false)
+}
+
 fn cgroup(from: &Root, pid: u32) -> Option<String> {
     let bytes = root::read_optional(&from.in_proc(format!("{pid}/cgroup"))).ok()??;
     rules::cgroup(&String::from_utf8_lossy(&bytes)).map(str::to_owned)
@@ -184,6 +216,10 @@ mod tests {
             (40, "two words", 1, "/jobs/a"),
             (41, "b", 1, "/jobs/a/deep"),
             (42, "c", 41, "/jobs/ab"),
+            (50, "prometheus-node", 1, "/tests/c"),
+            (51, "prometheus-node", 1, "/tests/c"),
+            (52, "prometheus-node", 1, "/tests/c"),
+            (53, "node-maintenanc", 1, "/tests/c"),
         ] {
             let place = root.in_proc(pid.to_string());
             fs::create_dir_all(&place).expect("made");
@@ -192,6 +228,15 @@ mod tests {
                 .expect("written");
             fs::write(place.join("cgroup"), format!("0::{cgroup}\n")).expect("written");
         }
+        for (pid, line) in [
+            (50, "/usr/bin/prometheus-node-exporter\0--quiet\0"),
+            (51, "prometheus-node-other\0--of\0prometheus-node\0prometheus-node-exporter\0"),
+            (53, "/usr/bin/python3\0-u\0/opt/node-maintenance.py\0"),
+        ] {
+            fs::write(root.in_proc(format!("{pid}/cmdline")), line).expect("written");
+        }
+        let file = "/opt/prometheus-node-third (deleted)";
+        std::os::unix::fs::symlink(file, root.in_proc("52/exe")).expect("a link");
         (folder, root)
     }
 
@@ -215,6 +260,19 @@ mod tests {
             say("name:nothing"),
             "name:nothing: no such process, or not visible to this user"
         );
+    }
+
+    #[test]
+    fn a_name_longer_than_the_kernels_is_found_and_no_namesake() {
+        assert_eq!(say("prometheus-node-exporter"), "[50]");
+        assert_eq!(say("prometheus-node-third"), "[52]", "by its file");
+        assert_eq!(say("node-maintenance.py"), "[53]", "a script");
+        assert!(
+            say("prometheus-node").contains("3 processes have the name"),
+            "as the kernel has it"
+        );
+        let nobody = say("prometheus-node-fourth");
+        assert!(nobody.ends_with("no such process, or not visible to this user"), "{nobody}");
     }
 
     #[test]

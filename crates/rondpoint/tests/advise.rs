@@ -85,3 +85,15 @@ fn advice_is_a_list_for_run_and_json_says_how_well_it_fits() {
     assert!(warning.contains("not all nodes together"), "{warning}");
     assert_eq!(warning.lines().count(), 1);
 }
+
+#[test]
+fn only_cpus_that_this_process_may_use_count() {
+    let own = rondpoint_linux::syscall::affinity::get(0).expect("a mask");
+    let first = own.iter().next().expect("a CPU").to_string();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &first, env!("CARGO_BIN_EXE_rondpoint"), "advise", "-w", "2", "--json"]);
+    let found = command.stdin(Stdio::null()).output().expect("util-linux");
+    let answer: serde_json::Value = serde_json::from_slice(&found.stdout).expect("JSON");
+    assert_eq!(answer["fit"], "short", "{answer}");
+    assert!(answer["free_cpus"].as_f64().is_some_and(|cpus| cpus <= 1.0), "{answer}");
+}

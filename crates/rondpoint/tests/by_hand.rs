@@ -82,3 +82,28 @@ fn words_and_a_policy_are_one_message_and_nothing_runs() {
     let watched = run(&["--policy", "observe", "-l", "--quiet"], &["echo", "ran"]);
     assert_eq!(text(&watched.stdout), "ran\n", "{}", text(&watched.stderr));
 }
+
+#[test]
+fn a_dry_run_takes_no_placement_by_hand_and_nothing_runs() {
+    for placement in [
+        &["--interleave", "+0"][..],
+        &["--weighted-interleave", "+0"],
+        &["--membind", "+0"],
+        &["--preferred", "+0"],
+        &["--preferred-many", "+0"],
+        &["--localalloc"],
+        &["--cpunodebind", "+0"],
+        &["-C", "+0"],
+        &["--near", "nic:eth0"],
+    ] {
+        for dry in ["-n", "--dry-run"] {
+            let found = run(&[placement, &[dry]].concat(), &["echo", "ran"]);
+            let errors = text(&found.stderr);
+            assert_eq!(found.status.code(), Some(125), "{placement:?}: {errors}");
+            let told = errors.lines().next().unwrap_or_default();
+            let is_short = told.contains("--dry-run") && told.contains("cannot be used with '");
+            assert!(is_short, "{placement:?}: {errors}");
+            assert_eq!(text(&found.stdout), "", "the program did not run");
+        }
+    }
+}

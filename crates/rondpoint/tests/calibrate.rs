@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// Small and short, so that it does not matter how large the machine is.
 fn calibrate(output: &Path, words: &[&str]) -> Output {
@@ -61,4 +63,55 @@ fn a_file_is_written_whole_and_stays_as_it_is_where_a_program_shows_nothing() {
     assert_eq!(errors.count(), 1, "{said}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
     assert_eq!(names(folder.path()), ["found.toml"]);
+}
+
+#[test]
+fn a_place_that_is_no_regular_file_is_refused_before_anything_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("null.toml");
+    std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+    for place in [Path::new("/dev/null"), &link, folder.path()] {
+        let output = calibrate(place, &[]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("it is no regular file; expected a regular or a new file"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    let null = std::fs::metadata("/dev/null").unwrap();
+    assert!(!null.is_file() && std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(names(folder.path()), ["null.toml"]);
+}
+
+#[test]
+fn an_interrupt_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("found.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    // A minute for each measurement, so the interrupt comes during the first.
+    command.args(["calibrate", "--time", "60000", "--output"]).arg(&file);
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(500) {
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    let ended = child.wait().unwrap();
+    assert!(!ended.success());
+    if ended.signal().is_none() {
+        println!("not tried: this process may not use all CPUs");
+    }
+    assert!(names(folder.path()).is_empty(), "{:?}", names(folder.path()));
+}
+
+#[test]
+fn stdout_takes_the_measurements_or_the_report() {
+    for (words, expected) in [
+        (&["--json"][..], "--json and --output -: stdout takes one of them"),
+        (&["--", "true"], "--output -: a program is added to an earlier file"),
+    ] {
+        let output = calibrate(Path::new("-"), words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
 }

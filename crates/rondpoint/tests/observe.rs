@@ -280,6 +280,56 @@ fn a_signal_ends_the_watch_whose_report_nobody_reads() {
     sleeper.wait().unwrap();
 }
 
+fn to_full(mut command: Command) -> Command {
+    command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    command
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_ends_what_only_watches() {
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let soon = |more: &[&str]| observe(&[&["--interval", "0.01"], more].concat());
+    for mut command in [
+        to_full(soon(&[])),
+        to_full(soon(&["--json"])),
+        to_full(soon(&["--pid", &pid])),
+        to_full(soon(&["--output", "-"])),
+        soon(&["--output", "/dev/full"]),
+        soon(&["--output", "/dev/full", "--pid", &pid]),
+    ] {
+        let found = command.output().unwrap();
+        let said = text(&found.stderr);
+        assert_eq!(found.status.code(), Some(125), "{command:?}: {said}");
+        assert!(said.starts_with("rondpoint observe: writing "), "{command:?}: {said}");
+        assert_eq!((said.lines().count(), said.matches("No space").count()), (1, 1), "{said}");
+    }
+    assert!(sleeper.try_wait().unwrap().is_none(), "it sleeps on");
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
+#[test]
+fn a_full_disk_is_told_once_and_the_program_keeps_its_status() {
+    let words = ["--interval", "0.01", "--output", "/dev/full", "--", "sh", "-c"];
+    let found = observe(&words).arg("sleep 0.2; echo fine; exit 7").output().unwrap();
+    let said = text(&found.stderr);
+    assert_eq!((text(&found.stdout), found.status.code()), ("fine\n".into(), Some(7)), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.starts_with("rondpoint observe: writing /dev/full: No space left"), "{said}");
+}
+
+#[test]
+fn a_dash_is_stdout_and_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = observe(&["--json", "--quiet", "--output", "-", "--", "echo", "ran"]);
+    let found = command.current_dir(folder.path()).output().unwrap();
+    let (said, errors) = (text(&found.stdout), text(&found.stderr));
+    assert_eq!((found.status.code(), errors.as_str()), (Some(0), ""));
+    assert!(said.contains("ran\n") && said.contains("\"summary\""), "{said}");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none(), "no file");
+}
+
 #[test]
 fn the_report_on_a_running_process_is_on_stdout_and_names_its_threads() {
     let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();

@@ -74,6 +74,17 @@ fn the_page_has_what_was_done_and_measured() {
 
 /// Readable without scripts, and without the network.
 #[test]
+fn a_page_goes_to_stdout_and_no_file_is_made() {
+    let (_other, expected) = page(&recording());
+    let folder = folder_with(&recording());
+    let output = report(&folder, &["-o", "-"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["run.trace"]);
+}
+
+#[test]
 fn the_page_needs_nothing_else() {
     let (_folder, page) = page(&recording());
     for needed in ["<script", "<link", "<img", "<iframe", " src=", " href=", "url(", "@import"] {

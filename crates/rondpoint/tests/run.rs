@@ -355,6 +355,25 @@ fn under_sudo_a_program_never_runs_as_root_by_mistake() {
 }
 
 #[test]
+fn under_sudo_a_program_has_the_name_and_the_home_of_the_caller() {
+    if rondpoint_linux::syscall::process::effective_user() != 0 {
+        println!("not tried: only root runs a program as another user");
+        return;
+    }
+    let mut command = rondpoint(&["run", "--quiet", "--", "sh", "-c", "echo $USER $LOGNAME $HOME"]);
+    command.envs([("USER", "root"), ("LOGNAME", "root"), ("HOME", "/root")]);
+    command.envs([("SUDO_UID", "1234567"), ("SUDO_GID", "1234567")]);
+    command.envs([("SUDO_USER", "ada"), ("SUDO_HOME", "/homes/ada")]);
+    let found = command.output().expect("the program starts");
+    assert_eq!(
+        String::from_utf8_lossy(&found.stdout),
+        "ada ada /homes/ada\n",
+        "{}",
+        errors(&found)
+    );
+}
+
+#[test]
 fn a_file_that_cannot_be_replicated_is_named_and_the_program_does_not_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().display().to_string();

@@ -26,6 +26,17 @@ pub fn user_of(passwd: &[u8], named: &str) -> Option<(u32, u32)> {
     })
 }
 
+/// `(name, home)` of the user of `/etc/passwd` with this number; `None` if no line has it.
+#[must_use]
+pub fn name_and_home(passwd: &[u8], user: u32) -> Option<(&[u8], &[u8])> {
+    let user = user.to_string();
+    passwd.split(|byte| *byte == b'\n').find_map(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [name, _, number, _, _, home, ..] = fields[..] else { return None };
+        (!name.is_empty() && number == user.as_bytes()).then_some((name, home))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +62,7 @@ mod tests {
         for nobody in ["broken", "7", "1001", "x", ""] {
             assert_eq!(user_of(passwd, nobody), None, "{nobody}");
         }
+        assert_eq!(name_and_home(passwd, 1000), Some((&b"ada"[..], &b"/"[..])));
+        assert_eq!((name_and_home(passwd, 7), name_and_home(passwd, 1001)), (None, None));
     }
 }

@@ -12,6 +12,7 @@ use super::Calibration;
 use super::bench::Points;
 use super::file::Program;
 use super::sampling::BUDGET;
+use crate::output::Output;
 
 const SCHEMA: u32 = 2;
 
@@ -131,7 +132,10 @@ pub(super) fn text(
         or_unknown(thresholds.sam_memory_per_s, "loads/s"),
         or_unknown(thresholds.sam_remote_per_s, "remote loads/s")
     ));
-    lines.push(format!("written to {}", output.display()));
+    lines.push(match Output::is_stdout(output) {
+        true => "written to stdout".to_string(),
+        false => format!("written to {}", output.display()),
+    });
     lines.join("\n") + "\n"
 }
 

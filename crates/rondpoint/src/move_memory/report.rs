@@ -3,15 +3,64 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use anyhow::Result;
 use rondpoint_core::plan::PageCounts;
 use rondpoint_core::{Bytes, Nanos, Pid};
 use rondpoint_linux::bulk::{End, Moved, Order};
 use rondpoint_linux::freeze::{Means, Stood};
 use serde::Serialize;
 
+use crate::terminal;
+
 const SCHEMA: u32 = 1;
 
-/// All of it. Pages are base pages of 4 KiB.
+/// What became of a target's processes. Of a unit or a cgroup all of it is printed.
+#[derive(Debug, Serialize)]
+pub(super) struct Done {
+    schema: u32,
+    pub(super) processes: Vec<Report>,
+    /// Processes whose memory could not be moved, which was said.
+    failed: Vec<Failure>,
+}
+
+/// A process whose memory could not be moved.
+#[derive(Debug, Serialize)]
+struct Failure {
+    pid: u32,
+    error: String,
+}
+
+impl Default for Done {
+    fn default() -> Self {
+        Self { schema: SCHEMA, processes: Vec::new(), failed: Vec::new() }
+    }
+}
+
+impl Done {
+    /// Notes a process whose memory could not be moved.
+    pub(super) fn fail(&mut self, pid: Pid, error: &anyhow::Error) {
+        self.failed.push(Failure { pid: pid.0, error: terminal::told(error) });
+    }
+
+    /// One process as its report, a set in any case as an object with a list.
+    ///
+    /// # Errors
+    /// None is known.
+    pub(super) fn json(&self, is_set: bool) -> Result<String> {
+        let text = match &self.processes[..] {
+            [one] if !is_set => serde_json::to_string_pretty(one),
+            _ => serde_json::to_string_pretty(self),
+        };
+        Ok(text? + "\n")
+    }
+
+    /// Whether all processes have their memory where it should be.
+    pub(super) fn is_good(&self) -> bool {
+        self.failed.is_empty() && self.processes.iter().all(Report::is_good)
+    }
+}
+
+/// The report of one process. Pages are base pages of 4 KiB.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema: u32,
@@ -215,6 +264,25 @@ mod tests {
         };
         let moved = Moved { tally, passes: 2, elapsed: Nanos(50_000_000), end };
         Report::new(&order, [(0, Bytes(104_857_600))].into(), &moved)
+    }
+
+    #[test]
+    fn the_json_of_a_set_has_one_shape_and_that_of_one_process_is_its_report() {
+        let shape = |processes: usize, failed: &[u32], is_set| {
+            let mut done = Done::default();
+            done.processes.extend((0..processes).map(|_| report(End::Complete, 0, 0)));
+            failed.iter().for_each(|pid| done.fail(Pid(*pid), &anyhow::anyhow!("it is gone")));
+            let json = done.json(is_set).expect("JSON");
+            serde_json::from_str::<serde_json::Value>(&json).expect("JSON")
+        };
+        for processes in 0..3 {
+            let found = shape(processes, &[8], true);
+            assert_eq!(found["processes"].as_array().map(Vec::len), Some(processes));
+            let expected = serde_json::json!([{"pid": 8, "error": "it is gone"}]);
+            assert_eq!((&found["failed"], &found["schema"]), (&expected, &SCHEMA.into()));
+        }
+        let one = shape(1, &[], false);
+        assert_eq!((&one["pid"], one.get("processes")), (&7.into(), None));
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
             },
         );
     }
-    Ok(())
+    output.outcome()
 }
 
 /// The machine between two looks.

@@ -83,8 +83,10 @@ pub(super) struct Output {
     sink: Sink,
     json: bool,
     quiet: bool,
-    /// Its reader has gone, or the disk is full.
+    /// Nothing more is written: its reader has gone, it cannot be written, or a signal came.
     pub(super) is_broken: bool,
+    /// Why it cannot be written. A reader that has gone is no failure.
+    failure: Option<anyhow::Error>,
 }
 
 impl Output {
@@ -95,7 +97,8 @@ impl Output {
             None if arguments.command.is_empty() => Sink::Stdout,
             None => Sink::Stderr,
         };
-        Ok(Self { sink, json: arguments.json, quiet: arguments.quiet, is_broken: false })
+        let Arguments { json, quiet, .. } = *arguments;
+        Ok(Self { sink, json, quiet, is_broken: false, failure: None })
     }
 
     fn put(&mut self, line: &Line, session: &Session) {
@@ -123,11 +126,40 @@ impl Output {
             true => terminal::clean_json(&text),
             false => terminal::clean_lines(&text),
         };
-        self.is_broken = !matches!(self.sink.put(text.as_bytes(), has_room), Ok(true));
+        match self.sink.put(text.as_bytes(), has_room) {
+            Ok(is_written) => self.is_broken = !is_written,
+            Err(error) => {
+                self.is_broken = true;
+                let is_failure = !has_reader_gone(&error);
+                self.failure = is_failure.then(|| error.context(self.sink.purpose()));
+            }
+        }
+    }
+
+    /// Says once that the report could not be written.
+    ///
+    /// # Errors
+    /// That it could not.
+    pub(super) fn outcome(&mut self) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
     }
 }
 
+fn has_reader_gone(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind == Some(io::ErrorKind::BrokenPipe)
+}
+
 impl Sink {
+    /// With which an error of writing begins.
+    fn purpose(&self) -> String {
+        match self {
+            Self::File(file) => file.purpose(),
+            Self::Stdout => "writing to stdout".to_string(),
+            Self::Stderr => "writing to stderr".to_string(),
+        }
+    }
+
     /// True where all of it is written. A part fits wherever the reader takes anything, so no write
     /// waits. Lines of the program come in between at most after each part.
     fn put(
@@ -219,7 +251,7 @@ impl Watch<'_> {
     /// told to stop), then sums up. How it ended is known only of a child.
     fn finish(mut self) -> Result<Option<End>> {
         let start = Line::Start(self.start_line());
-        self.output.put(&start, &self.session);
+        self.put(&start);
         let mut deadline = self.session.started_at() + self.arguments.interval;
         loop {
             match self.session.wait(deadline)? {
@@ -234,7 +266,19 @@ impl Watch<'_> {
                 }
             }
         }
-        self.summary()
+        let end = self.summary()?;
+        self.output.outcome()?;
+        Ok(end)
+    }
+
+    /// Writes a line. A program of ours runs on where that fails, and its status is what counts.
+    fn put(&mut self, line: &Line) {
+        self.output.put(line, &self.session);
+        if !self.arguments.command.is_empty()
+            && let Err(error) = self.output.outcome()
+        {
+            terminal::fail("observe", &error);
+        }
     }
 
     fn interval(&mut self) -> Result<()> {
@@ -254,12 +298,12 @@ impl Watch<'_> {
             pid: self.session.pid(),
         };
         let line = Line::Interval(Box::new(Interval::new(&sources)));
-        self.output.put(&line, &self.session);
+        self.put(&line);
         self.seen.previous = look;
         Ok(())
     }
 
-    fn summary(mut self) -> Result<Option<End>> {
+    fn summary(&mut self) -> Result<Option<End>> {
         let mut look = self.session.observer.observe()?;
         let end = self.session.end()?;
         self.seen.history.add(&look.observation);
@@ -294,7 +338,7 @@ impl Watch<'_> {
             notes: self.notes(),
             whole: Interval::new(&sources),
         };
-        self.output.put(&Line::Summary(Box::new(summary)), &self.session);
+        self.put(&Line::Summary(Box::new(summary)));
         Ok(end)
     }
 }

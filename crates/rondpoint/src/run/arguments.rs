@@ -14,6 +14,8 @@ use crate::targets::Target;
 /// All that are published, each for what it is good at, by the order and the conflict rules of
 /// ALGORITHMS 5.
 pub(super) const DEFAULT_POLICY: &str = "auto";
+/// Of a run that names none; the daemon's default too.
+pub(super) const DEFAULT_SEED: u64 = 1;
 /// The policy that watches and does nothing.
 const OBSERVE: &str = "observe";
 
@@ -38,7 +40,7 @@ pub(super) struct Management {
     pub(super) sensor: Option<Sensor>,
 
     /// Seed of every random choice
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_short_help = true)]
+    #[arg(long, value_name = "NUMBER", default_value_t = DEFAULT_SEED, hide_short_help = true)]
     pub(super) seed: u64,
 
     /// Machine file with this machine's links and bandwidths (default:
@@ -55,11 +57,11 @@ pub(super) struct Management {
     #[arg(hide_short_help = true)]
     pub(super) map_lock: Option<u64>,
 
-    /// Write a report as JSON
+    /// Write a report as JSON; - is stdout
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// Record observations, plans and outcomes, for `rondpoint replay`
+    /// Record observations, plans and outcomes, for `rondpoint replay`; - is stdout
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
 
@@ -187,7 +189,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
 pub(crate) struct RecordArguments {
-    /// File for the record
+    /// File for the record; - is stdout
     #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
     pub(super) output: PathBuf,
 

@@ -13,44 +13,44 @@ use crate::placement::Placement;
 const HEADING: &str = "Placement by hand, as with numactl. Nodes and CPUs: 0-1,3; all; !0 (all but 0); \
                        +0 (the first allowed)";
 
-/// Options that place the program when it begins.
+/// Options that place the program when it begins. They change it, and a dry run changes nothing.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct ByHand {
     /// Take memory from these nodes in turn
-    #[arg(long, short, value_name = "NODES", group = "memory", help_heading = HEADING)]
+    #[arg(long, short, value_name = "NODES", group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     interleave: Option<String>,
 
     /// The same, with each node's weight in the kernel (see rondpoint weights)
-    #[arg(long, short, value_name = "NODES", group = "memory", help_heading = HEADING)]
+    #[arg(long, short, value_name = "NODES", group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     weighted_interleave: Option<String>,
 
     /// Take memory from these nodes, or fail
-    #[arg(long, short, value_name = "NODES", group = "memory", help_heading = HEADING)]
+    #[arg(long, short, value_name = "NODES", group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     membind: Option<String>,
 
     /// Take memory from this node first
-    #[arg(long, short, value_name = "NODE", group = "memory", help_heading = HEADING)]
+    #[arg(long, short, value_name = "NODE", group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     preferred: Option<String>,
 
     /// Take memory from these nodes first
-    #[arg(long, short = 'P', value_name = "NODES", group = "memory", help_heading = HEADING)]
+    #[arg(long, short = 'P', value_name = "NODES", group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     preferred_many: Option<String>,
 
     /// Take memory from the node of the thread that asks
-    #[arg(long, short, group = "memory", help_heading = HEADING)]
+    #[arg(long, short, group = "memory", conflicts_with = "dry_run", help_heading = HEADING)]
     localalloc: bool,
 
     /// Run on the CPUs of these nodes
-    #[arg(long, short = 'N', value_name = "NODES", group = "cpus", help_heading = HEADING)]
+    #[arg(long, short = 'N', value_name = "NODES", group = "cpus", conflicts_with = "dry_run", help_heading = HEADING)]
     cpunodebind: Option<String>,
 
     /// Run on these CPUs
-    #[arg(long, short = 'C', value_name = "CPUS", group = "cpus", help_heading = HEADING)]
+    #[arg(long, short = 'C', value_name = "CPUS", group = "cpus", conflicts_with = "dry_run", help_heading = HEADING)]
     physcpubind: Option<String>,
 
     /// Run on the CPUs nearest to a device: gpu:0, nic:eth0, nvme:0, pci:0000:3b:00.0; policies
     /// act within them
-    #[arg(long, value_name = "DEVICE", group = "cpus", value_parser = Device::parse)]
+    #[arg(long, value_name = "DEVICE", group = "cpus", conflicts_with = "dry_run", value_parser = Device::parse)]
     near: Option<Device>,
 }
 
@@ -162,12 +162,13 @@ mod tests {
     use clap::Parser;
     use rondpoint_core::topology::synthetic;
 
+    use super::super::arguments::RunArguments;
     use super::*;
 
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        by_hand: ByHand,
+        run: RunArguments,
     }
 
     /// Four nodes of two CPUs, the last node not allowed; a network card near node 1, another one
@@ -185,9 +186,9 @@ mod tests {
         for (name, node) in [("eth0", "1"), ("eth1", "-1"), ("eth2", "3"), ("eth3", "9")] {
             put(root.in_sys(format!("class/net/{name}/device/numa_node")), node);
         }
-        let words = std::iter::once("run").chain(line.split_whitespace());
+        let words = ["run"].into_iter().chain(line.split_whitespace()).chain(["--", "app"]);
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        line.by_hand.placement(&root, &topology).map_err(|error| format!("{error:#}"))
+        line.run.by_hand.placement(&root, &topology).map_err(|error| format!("{error:#}"))
     }
 
     fn cpus(line: &str) -> String {
@@ -228,6 +229,7 @@ mod tests {
         check("-i 0 -m 0", "cannot be used with");
         check("-N 0 -C 0", "cannot be used with");
         check("-N 0 --near nic:eth0", "cannot be used with");
+        check("-n -m 0", "'--dry-run' cannot be used with '--membind <NODES>'");
     }
 
     #[test]
@@ -249,8 +251,8 @@ mod tests {
     #[test]
     fn only_words_that_place_everything_leave_nothing_to_a_policy() {
         let policy = |line: &str| {
-            let words = std::iter::once("run").chain(line.split_whitespace());
-            Line::try_parse_from(words).expect(line).by_hand.policy()
+            let words = ["run"].into_iter().chain(line.split_whitespace()).chain(["--", "app"]);
+            Line::try_parse_from(words).expect(line).run.by_hand.policy()
         };
         assert_eq!(policy("--near nic:eth0"), None);
         assert_eq!(policy("-l"), Some("--localalloc"));

@@ -14,13 +14,14 @@ use rondpoint_linux::syscall::process::{End, Memory};
 use serde::Serialize;
 
 use super::Management;
-use super::arguments::DEFAULT_POLICY;
+use super::arguments::{DEFAULT_POLICY, DEFAULT_SEED};
 use super::report::SCHEMA;
 use crate::control::client::Client;
 use crate::control::protocol::{
     Decision, ExplainReply, Mode, NotesReply, PidRequest, PidsRequest, Process, State, StatusReply,
     method,
 };
+use crate::control::text;
 use crate::output::Output;
 use crate::session::{self, Prepared, Session, Turn};
 use crate::story::words::many;
@@ -58,9 +59,32 @@ struct Report<'a> {
 /// only `run` itself gives.
 pub(super) fn is_wanted(management: &Management, observer: &Observer) -> bool {
     let sees = observer.sampled().is_some() || !observer.metrics().is_empty();
-    let Management { dry_run, sensor, record, policy, machine, .. } = management;
-    let is_plain = !dry_run && sensor.is_none() && record.is_none() && machine.is_none();
-    !sees && is_plain && policy.iter().eq([DEFAULT_POLICY])
+    !sees && is_plain(management)
+}
+
+/// Whether no option is given that only `run` itself follows. The daemon has a seed, a longest time
+/// for the map lock, sensors and a machine file of its own. The report is written here either way.
+fn is_plain(management: &Management) -> bool {
+    // Without `..`: an option that is added needs an answer here.
+    let Management {
+        policy,
+        dry_run,
+        sensor,
+        seed,
+        machine,
+        map_lock,
+        record,
+        report: _,
+        verbose: _,
+        quiet: _,
+    } = management;
+    policy.iter().eq([DEFAULT_POLICY])
+        && *seed == DEFAULT_SEED
+        && !dry_run
+        && sensor.is_none()
+        && machine.is_none()
+        && map_lock.is_none()
+        && record.is_none()
 }
 
 impl Daemon {
@@ -120,6 +144,9 @@ impl Daemon {
         if !management.quiet {
             terminal::say(&report_of.text());
         }
+        if management.verbose {
+            terminal::say(&report_of.details());
+        }
         Ok(session::status(end))
     }
 
@@ -166,9 +193,85 @@ impl Report<'_> {
             verdicts.unclear,
         )
     }
+
+    /// The daemon's decisions on this program that it remembers, one a line.
+    fn details(&self) -> String {
+        self.decisions.iter().map(|decision| text::line(decision) + "\n").collect()
+    }
 }
 
 fn write(mut file: Output, report: &Report<'_>) -> Result<()> {
     let text = serde_json::to_string_pretty(report)? + "\n";
     file.write_all(text.as_bytes()).and_then(|()| file.keep()).context("writing the report")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::super::arguments::RunArguments;
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        run: RunArguments,
+    }
+
+    fn is_handed_over(options: &str) -> bool {
+        let words = ["run"].into_iter().chain(options.split_whitespace()).chain(["--", "app"]);
+        let mut management = Line::try_parse_from(words).expect(options).run.management;
+        management.settle(None).expect(options);
+        is_plain(&management)
+    }
+
+    #[test]
+    fn a_program_whose_options_only_run_follows_is_not_handed_over() {
+        for options in ["", "--policy auto", "--quiet", "--verbose", "--report x.json"] {
+            assert!(is_handed_over(options), "{options}");
+        }
+        for options in [
+            "--map-lock 210",
+            "--seed 7",
+            "--sensor faults",
+            "--machine x.toml",
+            "--record x.trace",
+            "--dry-run",
+            "--policy carrefour",
+        ] {
+            assert!(!is_handed_over(options), "{options}");
+        }
+    }
+
+    #[test]
+    fn the_details_are_the_daemons_decisions() {
+        let decision = Decision {
+            number: 1,
+            at_s: 3.0,
+            pid: Some(42),
+            plan: 1,
+            policy: "carrefour".to_string(),
+            event: crate::control::protocol::Event::Held,
+            kind: "pages".to_string(),
+            action: "move 3 pages".to_string(),
+            reason: "the budget is spent".to_string(),
+            detail: "later".to_string(),
+        };
+        let report = Report {
+            schema: SCHEMA,
+            version: "",
+            command: Vec::new(),
+            pid: 42,
+            exit_status: Some(0),
+            signal: None,
+            elapsed_s: 1.0,
+            managed_by: 7,
+            process: None,
+            decisions: &[decision],
+        };
+        let details = report.details();
+        let expected = "carrefour  held back: move 3 pages (the budget is spent): later\n";
+        assert!(details.ends_with(expected), "{details}");
+        assert_eq!(details.lines().count(), 1);
+    }
 }

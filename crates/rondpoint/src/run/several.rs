@@ -5,11 +5,14 @@ use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use rondpoint_core::Pid;
+use rondpoint_linux::Root;
+use rondpoint_linux::act::Identity;
 use rondpoint_linux::syscall::process::kill;
 use rondpoint_linux::syscall::{dispositions, signal};
 
 use super::arguments::Management;
-use crate::session;
+use crate::{session, terminal};
 
 /// Managers at most.
 const MOST: usize = 64;
@@ -17,8 +20,26 @@ const MOST: usize = 64;
 const PATIENCE_MS: i32 = 500;
 const SIGTERM: i32 = 15;
 
+/// A manager of one process.
+struct Manager {
+    child: Child,
+    process: Identity,
+}
+
+/// What became of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It ended before a manager had it.
+    Vanished,
+    /// The exit status of its manager.
+    Managed(u8),
+}
+
 /// Runs a manager for each process until all have ended, or until we are told to stop; then the
 /// managers end. The status is the worst of the managers'.
+///
+/// # Errors
+/// No manager can be started, or all processes have ended before.
 pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     if pids.len() > MOST {
         bail!("{} processes without an ancestor among them; expected {MOST} at most", pids.len());
@@ -32,19 +53,23 @@ pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     let own = std::env::current_exe().context("this program's own file")?;
     let arriving = session::stop_signals()?;
     dispositions::keep_ended_children();
-    let mut managers: Vec<Child> = Vec::new();
+    let mut outcomes = Vec::new();
+    let mut managers: Vec<Manager> = Vec::new();
     for pid in pids {
+        let Some(process) = Identity::of(&Root::live(), Pid(*pid)) else {
+            outcomes.push(vanished(*pid));
+            continue;
+        };
         let mut command = Command::new(&own);
         command.arg("attach").args(management.words()).arg(pid.to_string()).stdin(Stdio::null());
         match command.spawn() {
-            Ok(manager) => managers.push(manager),
+            Ok(child) => managers.push(Manager { child, process }),
             Err(error) => {
                 end(&managers);
                 return Err(error).context("starting a manager");
             }
         }
     }
-    let mut worst = 0;
     while !managers.is_empty() {
         if signal::wait_readable(&[arriving.as_fd()], PATIENCE_MS)?[0]
             && session::has_stopped(arriving.as_fd())
@@ -53,19 +78,67 @@ pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
         }
         let mut running = Vec::new();
         for mut manager in managers {
-            match manager.try_wait()? {
-                Some(status) => worst = worst.max(status.code().unwrap_or(1)),
+            match manager.child.try_wait()? {
+                Some(status) => outcomes.push(outcome(status.code(), manager.process)),
                 None => running.push(manager),
             }
         }
         managers = running;
     }
-    Ok(u8::try_from(worst).unwrap_or(session::OWN_FAILURE))
+    worst(&outcomes)
+}
+
+/// The outcome by a manager's exit status; `None`: a signal killed the manager. A manager that
+/// failed because its process had ended is no failure.
+fn outcome(status: Option<i32>, process: Identity) -> Outcome {
+    let has_ended = || matches!(process.lives(&Root::live()), Ok(false));
+    match status.map(u8::try_from) {
+        Some(Ok(session::OWN_FAILURE)) if has_ended() => vanished(process.pid.0),
+        Some(Ok(status)) => Outcome::Managed(status),
+        _ => Outcome::Managed(session::OWN_FAILURE),
+    }
+}
+
+fn vanished(pid: u32) -> Outcome {
+    terminal::say(&format!("rondpoint attach: note: process {pid} has ended\n"));
+    Outcome::Vanished
+}
+
+fn worst(outcomes: &[Outcome]) -> Result<u8> {
+    let status = |outcome: &Outcome| match outcome {
+        Outcome::Vanished => None,
+        Outcome::Managed(status) => Some(*status),
+    };
+    let found = outcomes.iter().filter_map(status).max();
+    found.with_context(|| format!("all {} processes ended before it had them", outcomes.len()))
 }
 
 /// Each puts back what it changed.
-fn end(managers: &[Child]) {
+fn end(managers: &[Manager]) {
     for manager in managers {
-        let _ = kill(manager.id() as i32, SIGTERM);
+        let _ = kill(manager.child.id() as i32, SIGTERM);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_ended_meanwhile_is_no_failure_and_a_failed_manager_is() {
+        let own = Pid(std::process::id());
+        let living = Identity::of(&Root::live(), own).expect("this process");
+        let ended = Identity { started: Nanos(1), ..living };
+        let status = |found: &[(Option<i32>, Identity)]| {
+            let outcomes = found.iter().map(|(status, process)| outcome(*status, *process));
+            worst(&outcomes.collect::<Vec<_>>()).map_err(|error| error.to_string())
+        };
+        assert_eq!(status(&[(Some(0), living), (Some(125), ended)]), Ok(0));
+        assert_eq!(status(&[(Some(0), ended), (Some(125), living)]), Ok(125));
+        assert_eq!(status(&[(Some(0), living), (None, ended)]), Ok(125), "its manager was killed");
+        let none = "all 2 processes ended before it had them".to_string();
+        assert_eq!(status(&[(Some(125), ended), (Some(125), ended)]), Err(none));
     }
 }
