@@ -140,7 +140,8 @@ pub(crate) fn calibration() -> Result<Tally> {
 pub(crate) fn real_program() -> Result<Tally> {
     const NAME: &str = "sort";
     let folder = setup::programs::provide_named(&[NAME])?.display().to_string();
-    runner(&["programs", NAME, "--folder", &folder, "--config", "first-touch,rondpoint"])
+    let one = ["--jobs", "1", "--config", "first-touch,rondpoint"];
+    runner(&[&["programs", NAME, "--folder", &folder][..], &one].concat())
 }
 
 fn screens_folder() -> String {

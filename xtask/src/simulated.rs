@@ -235,6 +235,7 @@ struct Judgement {
     scenes: Vec<Contender>,
     cases: Vec<Contender>,
     losses: Vec<Loss>,
+    unfinished: Vec<String>,
     wins: usize,
     lines: Vec<Value>,
 }
@@ -273,6 +274,9 @@ fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
         found.lines.len(),
         found.losses.len()
     )];
+    findings.extend(found.unfinished.iter().map(|scene| {
+        format!("Not finished: {scene}: auto has no speed, for it or first touch did not finish.")
+    }));
     let named = found.losses.iter().take(NAMED);
     findings.extend(named.map(|Loss { scene, speed, best, best_speed }| {
         format!("Loss: {scene}: {speed:.2} of first touch, {best} {best_speed:.2}.")
@@ -304,6 +308,15 @@ fn judged(found: &Judgement, cases: u64, commit: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_names_the_scenes_that_auto_did_not_finish() {
+        let found = r#"{"scenes": [], "cases": [], "losses": [], "unfinished": ["a on b"],
+            "wins": 0, "lines": [{}]}"#;
+        let page = judged(&serde_json::from_str(found).unwrap(), 1, "abcdef1");
+        let told = "Not finished: a on b: auto has no speed, for it or first touch did not finish.";
+        assert_eq!(page["findings"][1], told);
+    }
 
     #[test]
     fn findings_by_hand_stay_and_findings_of_the_run_replace_those_before() {

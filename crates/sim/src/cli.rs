@@ -18,7 +18,7 @@ use crate::report::{Comparison, Row};
 use crate::reproduce;
 use crate::run::{record, run};
 use crate::sensors::{PMUS, Pmu};
-use crate::swarm::{self, Case, Ranges, Report};
+use crate::swarm::{self, Case, Mode, Ranges, Report};
 use crate::world::Scene;
 
 /// Seeds of one comparison at most.
@@ -34,17 +34,18 @@ Examples:
   rondpoint simulate --case 17                 # one random case, under the rules of the swarm
 
 Names are those of the files in machines/ and workloads/.
-Exit status: 0 good, 1 a rule of the swarm is broken, 2 bad usage or input.";
+Exit status: 0 good; 1 a rule of the swarm is broken, or --judge has a scene that auto did not
+finish; 2 bad usage or input.";
 
 /// Simulate programs on a NUMA machine under several placements
 #[derive(Debug, Parser)]
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate", after_help = EXAMPLES)]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
-    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge"])]
     machine: Option<String>,
     /// Programs: a name or a file; several joined by + run side by side
-    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge"])]
     workload: Option<String>,
     /// Placements to compare with first-touch: interleave, interleave-late, autonuma, numad,
     /// oracle, or a policy NAME[:PRESET]; policies joined by + act together [default:
@@ -75,6 +76,12 @@ struct Arguments {
     /// policy and without faults, as --judge does
     #[arg(long, value_name = "SEED", conflicts_with_all = ["machine", "workload", "runs"])]
     case: Option<u64>,
+    /// Run the case of a file: the JSON of a case, or of a report of --case that has a shrunk one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    case_file: Option<PathBuf>,
+    /// All cases of --swarm or --case under auto and without faults
+    #[arg(long, conflicts_with_all = ["policy", "case_file"])]
+    calm: bool,
     /// Print a paper's numbers beside simulated ones: carrefour, nmass, asymsched, sam
     #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case"])]
     reproduce: Option<String>,
@@ -105,6 +112,12 @@ struct Arguments {
     json: bool,
 }
 
+impl Arguments {
+    fn mode(&self) -> Mode {
+        if self.calm { Mode::Calm } else { Mode::Drawn }
+    }
+}
+
 /// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -131,6 +144,9 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
     if arguments.results.is_some() && arguments.swarm.is_none() && arguments.fleet.is_none() {
         bail!("--results: expected --swarm or --fleet beside it");
     }
+    if arguments.calm && arguments.swarm.is_none() && arguments.case.is_none() {
+        bail!("--calm: expected --swarm or --case beside it");
+    }
     if let Some(cases) = arguments.swarm {
         return swarm(arguments, cases);
     }
@@ -153,7 +169,8 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
         let show = |done, jobs| progress.show_of(done, jobs);
         let report = judgement::judge(arguments.seed, arguments.runs, cases, show)?;
         progress.clear();
-        return Ok((shown(arguments.json, &report, judgement::Report::text)?, true));
+        let finished = report.unfinished.is_empty();
+        return Ok((shown(arguments.json, &report, judgement::Report::text)?, finished));
     }
     if let Some(paper) = &arguments.reproduce {
         let report = reproduce::reproduce(paper, arguments.draws)?;
@@ -166,7 +183,10 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
         };
     }
     if let Some(seed) = arguments.case {
-        return one_case(seed, arguments);
+        return one_case(&drawn(seed, arguments)?, arguments);
+    }
+    if let Some(path) = &arguments.case_file {
+        return one_case(&Case::load(path)?, arguments);
     }
     let comparison = compare(arguments)?;
     Ok((shown(arguments.json, &comparison, Comparison::text)?, true))
@@ -179,13 +199,15 @@ fn shown<T: Serialize>(json: bool, value: &T, text: fn(&T) -> String) -> Result<
 fn swarm(arguments: &Arguments, cases: u64) -> Result<(String, bool)> {
     let progress = Progress::new(cases as usize);
     let file = arguments.results.as_deref();
-    let report = swarm::run_all(arguments.seed, cases, file, |done| progress.show(done))?;
+    let (mode, seed) = (arguments.mode(), arguments.seed);
+    let report = swarm::run_all(mode, seed, cases, file, |done| progress.show(done))?;
     progress.clear();
     Ok((shown(arguments.json, &report, Report::text)?, report.broken.is_empty()))
 }
 
-fn one_case(seed: u64, arguments: &Arguments) -> Result<(String, bool)> {
-    let mut case = Case::draw(seed, &Ranges::frozen());
+/// The case of a seed, under the policy that is asked for.
+fn drawn(seed: u64, arguments: &Arguments) -> Result<Case> {
+    let mut case = arguments.mode().case(seed, &Ranges::frozen());
     if let Some(words) = &arguments.policy {
         let [word] = words.as_slice() else {
             bail!("--policy {}: expected one policy for --case", words.join(","));
@@ -195,18 +217,28 @@ fn one_case(seed: u64, arguments: &Arguments) -> Result<(String, bool)> {
         }
         (case.policy, case.faults) = (word.clone(), None);
     }
+    Ok(case)
+}
+
+fn one_case(case: &Case, arguments: &Arguments) -> Result<(String, bool)> {
     if let Some(path) = arguments.record.as_deref() {
-        swarm::record(&case, path)?;
+        swarm::record(case, path)?;
     }
-    eprintln!("seed {seed}: {} on {}", case.policy, case.machine);
-    let result = swarm::run(&case);
-    let report = Report::of(seed, std::slice::from_ref(&result));
-    let mut text = shown(arguments.json, &report, Report::text)?;
-    if let Some(broken) = &result.broken {
-        let smaller = swarm::shrink(&case, &broken.rule);
-        text += &format!("\nshrunk: {}\n", serde_json::to_string_pretty(&smaller)?);
-    }
-    Ok((text, result.broken.is_none()))
+    eprintln!("seed {}: {} on {}", case.seed, case.policy, case.machine);
+    let result = swarm::run(case);
+    let report = report_of(case, arguments.mode(), result, swarm::shrink);
+    Ok((shown(arguments.json, &report, Report::text)?, report.broken.is_empty()))
+}
+
+/// The report on one case, shrunk for the first rule that it broke.
+fn report_of(
+    case: &Case,
+    mode: Mode,
+    result: swarm::Result,
+    shrink: impl Fn(&Case, &str) -> Case,
+) -> Report {
+    let shrunk = result.broken.first().map(|broken| shrink(case, &broken.rule));
+    Report { shrunk, ..Report::of(mode, case.seed, &[result]) }
 }
 
 fn pmu(word: Option<&str>, scene_default: Pmu) -> Result<Pmu> {
@@ -303,5 +335,42 @@ impl Progress {
         if self.shows {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_report_in_json_has_the_shrunk_case_which_replays_from_the_file() {
+        let whole = Case { seconds: 4.0, ..Mode::Calm.case(3, &Ranges::frozen()) };
+        let mut result = swarm::run(&whole);
+        result.broken = vec![swarm::Broken::new("budget", "a test".to_string())];
+        let smaller = |case: &Case, rule: &str| {
+            assert_eq!(rule, "budget");
+            Case { seconds: 2.0, ..case.clone() }
+        };
+        let report = report_of(&whole, Mode::Calm, result, smaller);
+        let text = shown(true, &report, Report::text).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        std::fs::write(&path, &text).unwrap();
+        let again = Case::load(&path).unwrap();
+        assert_eq!(Some(&again), report.shrunk.as_ref());
+        assert_eq!(swarm::run(&again), swarm::run(&smaller(&whole, "budget")));
+    }
+
+    #[test]
+    fn calm_is_for_cases_of_the_swarm_only() {
+        let arguments = Arguments::parse_from(["simulate", "--fleet", "x", "--calm"]);
+        let told = answer(&arguments).unwrap_err().to_string();
+        assert_eq!(told, "--calm: expected --swarm or --case beside it");
     }
 }

@@ -8,7 +8,8 @@ use rondpoint_core::{Nanos, Random};
 const ERRNOS: [i32; 4] = [1, 16, 12, 5];
 
 /// How often each fault strikes; 0 = never.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Rates {
     /// Share of actions that are refused whole.
     pub(crate) refused: f64,

@@ -24,6 +24,9 @@ use crate::world::Scene;
 const MOST_HOSTS: u64 = 1_000_000;
 /// Longest file of a fleet, bytes.
 const FILE_BYTES: u64 = 1 << 20;
+/// Hosts that have no speed.
+const UNFINISHED: &str = "did not finish";
+const NO_BASE: &str = "first touch did not finish";
 /// Speeds at which the classes of the report begin.
 const CLASSES: [(f64, &str); 6] = [
     (0.0, "slower by more than 5 %"),
@@ -74,8 +77,10 @@ struct Host {
     machine: String,
     workload: String,
     demand: f64,
-    /// Against first touch; absent where a process was given up.
+    /// Against first touch; absent if a process was given up or killed in one of the two runs.
     speed: Option<f64>,
+    /// Whether all processes ended under the policy.
+    finished: bool,
 }
 
 /// What the fleet would gain.
@@ -85,18 +90,20 @@ pub(crate) struct Report {
     fleet: String,
     policy: String,
     hosts: usize,
-    /// Share of the hosts by class, from the slowest.
+    /// Share of all hosts by class, from the slowest.
     classes: Vec<(&'static str, f64)>,
+    /// Hosts that have a speed. The next three are of these; they are absent without one.
+    compared: usize,
     /// Geometric mean of the speeds.
-    mean: f64,
-    worst: f64,
-    best: f64,
+    mean: Option<f64>,
+    worst: Option<f64>,
+    best: Option<f64>,
 }
 
 /// Simulates a fleet; results that `results` holds already are taken from there.
 ///
 /// # Errors
-/// A file cannot be read, written or understood.
+/// A file cannot be read, written or understood, or the results are of another fleet or seed.
 pub(crate) fn simulate(
     path: &Path,
     results: Option<&Path>,
@@ -112,9 +119,10 @@ pub(crate) fn simulate(
     let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
     let hosts: Vec<u64> = (0..fleet.hosts).collect();
     let all = hosts.len();
-    let found =
-        results::each(&hosts, results, |host| parts.host(host, seed), |over| progress(over, all))?;
-    Ok(Report::of(&fleet, found.results.iter()))
+    let of = format!("fleet {}, seed {seed}", parts.digest(&text));
+    let one = |host| parts.host(host, seed);
+    let found = results::each(&hosts, results, &of, one, |over| progress(over, all))?;
+    Ok(Report::of(&fleet, &found.results))
 }
 
 impl Kept for Host {
@@ -167,6 +175,11 @@ impl Parts {
         Ok(parts)
     }
 
+    /// Digest of the fleet's file, and of the machines and workloads that it names.
+    fn digest(&self, text: &str) -> String {
+        results::digest(&format!("{text}{:?}{:?}", self.machines, self.workloads))
+    }
+
     fn host(&self, host: u64, seed: u64) -> Result<Host> {
         let mut random = Random::new(Random::new(seed).next_u64() ^ host);
         let machine = random.weighted(&self.machine_weights).context("no machine")?;
@@ -185,30 +198,38 @@ impl Parts {
             seed: random.next_u64(),
         };
         let base = run(&scene, &Contender::FirstTouch)?;
-        let speed = run(&scene, &self.contender)?.speed_against(&base);
+        let own = run(&scene, &self.contender)?;
+        let (speed, finished) = (own.speed_against(&base), own.seconds().is_some());
         let (machine, workload) = (machine.name.clone(), workload.name.clone());
-        Ok(Host { host, machine, workload, demand, speed })
+        Ok(Host { host, machine, workload, demand, speed, finished })
     }
 }
 
 impl Report {
-    fn of<'a>(fleet: &Fleet, hosts: impl Iterator<Item = &'a Host>) -> Self {
-        let speeds: Vec<f64> = hosts.filter_map(|host| host.speed).collect();
-        let count = speeds.len().max(1) as f64;
+    fn of(fleet: &Fleet, hosts: &[Host]) -> Self {
+        let speeds: Vec<f64> = hosts.iter().filter_map(|host| host.speed).collect();
+        let share = |count: usize| count as f64 / hosts.len().max(1) as f64;
+        let no_speed = |finished: bool| {
+            let of = |host: &&Host| host.speed.is_none() && host.finished == finished;
+            share(hosts.iter().filter(of).count())
+        };
         let ends = CLASSES.iter().skip(1).map(|(from, _)| *from).chain([f64::INFINITY]);
-        let classes = CLASSES.iter().zip(ends).map(|((from, name), end)| {
-            let inside = speeds.iter().filter(|speed| (*from..end).contains(*speed)).count();
-            (*name, inside as f64 / count)
-        });
+        let mut classes = vec![(UNFINISHED, no_speed(false))];
+        classes.extend(CLASSES.iter().zip(ends).map(|((from, name), end)| {
+            (*name, share(speeds.iter().filter(|speed| (*from..end).contains(*speed)).count()))
+        }));
+        classes.push((NO_BASE, no_speed(true)));
+        let logs: f64 = speeds.iter().map(|speed| speed.ln()).sum();
         Self {
             kind: "simulated",
             fleet: fleet.name.clone(),
             policy: fleet.policy.clone(),
-            hosts: speeds.len(),
-            classes: classes.collect(),
-            mean: (speeds.iter().map(|speed| speed.ln()).sum::<f64>() / count).exp(),
-            worst: speeds.iter().copied().fold(f64::INFINITY, f64::min),
-            best: speeds.iter().copied().fold(0.0, f64::max),
+            hosts: hosts.len(),
+            classes,
+            compared: speeds.len(),
+            mean: (!speeds.is_empty()).then(|| (logs / speeds.len() as f64).exp()),
+            worst: speeds.iter().copied().min_by(f64::total_cmp),
+            best: speeds.iter().copied().max_by(f64::total_cmp),
         }
     }
 
@@ -222,10 +243,13 @@ impl Report {
             let bar = "#".repeat((share * 40.0).round() as usize);
             text += &format!("{name:<26} {:>6.1} %  {bar}\n", 100.0 * share);
         }
-        text += &format!(
-            "\nmean {:.3} (geometric), worst {:.3}, best {:.2}\n",
-            self.mean, self.worst, self.best
-        );
+        if let (Some(mean), Some(worst), Some(best)) = (self.mean, self.worst, self.best) {
+            text += &format!(
+                "\n{} hosts have a speed: mean {mean:.3} (geometric), worst {worst:.3}, best \
+                 {best:.2}\n",
+                self.compared
+            );
+        }
         text
     }
 }
@@ -263,18 +287,53 @@ mod tests {
     }
 
     #[test]
+    fn results_of_another_policy_or_seed_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (fleet, results) = (folder.path().join("fleet.toml"), folder.path().join("results"));
+        let run = |text: &str, seed: u64| {
+            std::fs::write(&fleet, text).unwrap();
+            let report = simulate(&fleet, Some(&results), seed, |_, _| {});
+            report.map_err(|error| format!("{error:#}"))
+        };
+        let small = FLEET.replace("hosts = 6", "hosts = 1");
+        assert!(run(&small, 1).is_ok());
+        let before = std::fs::read(&results).unwrap();
+        for (text, seed) in [(small.replace("interleave", "auto"), 1), (small.clone(), 2)] {
+            let told = run(&text, seed).expect_err("another fleet");
+            assert!(told.contains("results: line 1: result of fleet "), "{told}");
+            assert!(told.contains(&format!("seed {seed}; name a new file")), "{told}");
+        }
+        assert_eq!(std::fs::read(&results).unwrap(), before, "nothing ran");
+        assert!(run(&small, 1).is_ok());
+    }
+
+    fn host(speed: Option<f64>, finished: bool) -> Host {
+        let (machine, workload) = (String::new(), String::new());
+        Host { host: 0, machine, workload, demand: 1.0, speed, finished }
+    }
+
+    #[test]
     fn shares_of_the_classes_are_a_whole() {
         let fleet: Fleet = toml::from_str(FLEET).unwrap();
-        let host = |speed| Host {
-            host: 0,
-            machine: String::new(),
-            workload: String::new(),
-            demand: 1.0,
-            speed: Some(speed),
-        };
-        let hosts: Vec<Host> = [0.5, 0.96, 1.0, 1.02, 1.2, 9.0].map(host).into();
-        let report = Report::of(&fleet, hosts.iter());
-        assert!(report.classes.iter().all(|(_, share)| (share - 1.0 / 6.0).abs() < 1e-12));
+        let mut hosts: Vec<Host> =
+            [0.5, 0.96, 1.0, 1.02, 1.2, 9.0].map(|speed| host(Some(speed), true)).into();
+        hosts.extend([host(None, false), host(None, true)]);
+        let report = Report::of(&fleet, &hosts);
+        assert_eq!((report.hosts, report.compared, report.classes.len()), (8, 6, 8));
+        assert!(report.classes.iter().all(|(_, share)| (share - 0.125).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_host_that_did_not_finish_is_in_a_class_of_its_own() {
+        let fleet: Fleet = toml::from_str(FLEET).unwrap();
+        let hosts = [host(Some(2.0), true), host(None, false), host(None, false)];
+        let report = Report::of(&fleet, &hosts);
+        let (name, share) = report.classes[0];
+        assert_eq!((name, report.worst), ("did not finish", Some(2.0)));
+        assert!((share - 2.0 / 3.0).abs() < 1e-12, "{share}");
+        assert!(report.text().contains("1 hosts have a speed"), "{}", report.text());
+        let none = Report::of(&fleet, &hosts[1..]);
+        assert_eq!((none.mean, none.worst, none.best), (None, None, None));
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl SimHost {
                 })
             }
             Action::MoveProcessMemory { pid, nodes, freeze, .. } => {
-                let result = self.bulk(*pid, nodes, &mut spent);
+                let result = self.bulk(*pid, nodes, *freeze, &mut spent);
                 if *freeze {
                     frozen = spent;
                 }
@@ -200,13 +200,11 @@ impl SimHost {
             let Some(process) = world.plant.process_of(pid) else {
                 return if counts.moved > 0 { StepResult::Pages(counts) } else { StepResult::Gone };
             };
-            let now = world.plant.now();
-            let fault = self.faults.as_mut().and_then(|faults| faults.page(now));
-            let result = match world.plant.locate(pid, page.address) {
-                None => Moved::Absent,
-                Some(_) if fault == Some(PageFault::NoMemory) => Moved::NoMemory,
-                Some(_) if fault == Some(PageFault::Busy) => Moved::Busy,
-                Some((group, place)) => {
+            let fault = fault(&mut self.faults, world.plant.now());
+            let result = match (world.plant.locate(pid, page.address), fault) {
+                (None, _) => Moved::Absent,
+                (Some(_), Some(fault)) => fault,
+                (Some((group, place)), None) => {
                     let home = world.plant.groups[group].homes[place];
                     match home == page.from || home == page.to {
                         true => change(world, group, place, usize::from(page.to)),
@@ -229,8 +227,10 @@ impl SimHost {
         StepResult::Pages(counts)
     }
 
-    /// Moves the memory of a process between nodes; the sources are read side by side.
-    fn bulk(&mut self, pid: Pid, nodes: &[NodeMove], spent: &mut f64) -> StepResult {
+    /// Moves the memory of a process between nodes; the sources are read side by side. A frozen
+    /// process stands still for the whole move. Another one waits for its flushes, as with single
+    /// pages.
+    fn bulk(&mut self, pid: Pid, nodes: &[NodeMove], freeze: bool, spent: &mut f64) -> StepResult {
         let world = &mut self.world;
         let Some(process) = world.plant.process_of(pid) else { return StepResult::Gone };
         let mut counts = PageCounts::default();
@@ -243,7 +243,8 @@ impl SimHost {
             }
         }
         for (group, page, from, to) in wanted {
-            let result = world.plant.move_page(group, page, to);
+            let fault = fault(&mut self.faults, world.plant.now());
+            let result = fault.unwrap_or_else(|| world.plant.move_page(group, page, to));
             if result == Moved::Done {
                 by_source[from] += world.plant.truth.move_ns / BULK_SPEED;
             }
@@ -251,12 +252,21 @@ impl SimHost {
         }
         let longest = by_source.into_iter().fold(0.0, f64::max);
         world.plant.totals.pages_moved += counts.moved;
-        // Stopped or not, threads wait for pages that are on their way about as long.
-        world.plant.stall(process, longest);
+        let flushes = counts.moved as f64 * world.plant.truth.flush_ns;
+        world.plant.stall(process, if freeze { longest } else { flushes });
         world.work(longest);
         *spent += longest;
         StepResult::Pages(counts)
     }
+}
+
+/// What an injected fault makes of the next page; `None` = nothing goes wrong.
+fn fault(faults: &mut Option<Faults>, now: Nanos) -> Option<Moved> {
+    let fault = faults.as_mut()?.page(now)?;
+    Some(match fault {
+        PageFault::Busy => Moved::Busy,
+        PageFault::NoMemory => Moved::NoMemory,
+    })
 }
 
 fn enter(counts: &mut PageCounts, result: Moved) {
@@ -320,5 +330,83 @@ impl Host for SimHost {
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {
         Ok((0..step.plan.steps.len()).map(|index| self.act(&step.plan, index)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use crate::faults::Rates;
+    use crate::plant::{FirstPlace, Truth};
+    use crate::rivals::Rival;
+    use crate::world::Scene;
+    use rondpoint_core::units::Bytes;
+    use rondpoint_core::{Proposal, Reason};
+
+    /// A host with one program of which all memory is on node 0.
+    fn host() -> SimHost {
+        let scene = Scene {
+            machine: catalogue::machine("nodes=2 cpus=2 memory=4G").expect("a machine"),
+            workload: catalogue::workload("read-shared").expect("a workload"),
+            pmu: Pmu::Ibs,
+            replication: false,
+            truth: Some(Truth::middle()),
+            seed: 3,
+        };
+        let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
+        world.plant.truth.wander_per_s = 0.0;
+        world.plant.arrange(0, &[0, 1, 2, 3], &[0], true);
+        world.pass();
+        SimHost::new(world, None, Nanos::from_secs(100))
+    }
+
+    /// Moves all memory of node 0 to node 1 in bulk.
+    fn move_memory(host: &mut SimHost, freeze: bool) -> Outcome {
+        let pid = host.world.plant.processes[0].pid;
+        let nodes = vec![NodeMove { from: 0, to: 1 }];
+        let action = Action::MoveProcessMemory { pid, nodes, freeze, memory: Bytes(0) };
+        let step = Proposal { policy: "test", action, reason: Reason::Other("a test".to_string()) };
+        host.act(&Plan { number: 1, steps: vec![step], ..Plan::default() }, 0)
+    }
+
+    /// Share of the move's time for which a thread of the process could not run.
+    fn stopped(freeze: bool) -> (f64, Outcome) {
+        let mut host = host();
+        let stands = |host: &SimHost| {
+            let plant = &host.world.plant;
+            let thread = plant.processes[0].threads.end - 1;
+            plant.threads[thread].debt_ns - plant.threads[thread].counts.cpu_ns
+        };
+        let (began, before) = (host.world.plant.now(), stands(&host));
+        let outcome = move_memory(&mut host, freeze);
+        let passed = host.world.plant.now().since(began).0 as f64;
+        let stood = passed + stands(&host) - before;
+        (stood / outcome.spent.0 as f64, outcome)
+    }
+
+    #[test]
+    fn a_process_stands_still_for_a_bulk_move_only_while_it_is_frozen() {
+        let (stood, outcome) = stopped(true);
+        assert!(stood > 0.9, "{stood}");
+        assert_eq!(outcome.frozen, outcome.spent);
+        let (stood, outcome) = stopped(false);
+        assert!(stood > 0.0 && stood < 0.1, "{stood}");
+        assert_eq!(outcome.frozen, Nanos(0));
+    }
+
+    #[test]
+    fn a_bulk_move_leaves_pages_that_are_busy_or_find_no_memory() {
+        let mut host = host();
+        let whole = host.world.plant.pages_by_node(0)[0];
+        let rates = Rates { busy: 0.2, no_memory: 0.2, ..Rates::default() };
+        host.faults = Some(Faults::new(rates, Nanos::from_secs(50), 7));
+        let StepResult::Pages(counts) = move_memory(&mut host, false).result else {
+            panic!("its pages were counted");
+        };
+        let left = counts.busy + counts.no_memory;
+        assert_eq!(counts.moved + left, whole);
+        assert!(counts.busy > whole / 10 && counts.no_memory > whole / 10, "{counts:?}");
+        assert_eq!(host.world.plant.pages_by_node(0), [left, counts.moved]);
     }
 }

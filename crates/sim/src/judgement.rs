@@ -42,8 +42,11 @@ pub(crate) struct Row {
     pub(crate) mean: f64,
     pub(crate) worst: f64,
     pub(crate) best: f64,
-    /// Share of the scenes in which it is slower than first touch by more than two percent.
+    /// Share of the scenes in which it is slower than first touch by more than two percent, or has
+    /// no speed.
     pub(crate) slower: f64,
+    /// Scenes without a speed. The mean, the worst and the best are of the others.
+    pub(crate) unfinished: usize,
 }
 
 /// A scene in which another contender is clearly faster.
@@ -67,6 +70,9 @@ pub(crate) struct Report {
     pub(crate) cases: Vec<Row>,
     /// Scenes in which the judged policy is below 0.95 of the best, the worst first.
     pub(crate) losses: Vec<Loss>,
+    /// Scenes in which it has no speed: it did not finish, or there is no first touch to compare
+    /// with.
+    pub(crate) unfinished: Vec<String>,
     /// Scenes in which it is faster than all others by more than two percent.
     pub(crate) wins: usize,
     pub(crate) lines: Vec<Line>,
@@ -133,12 +139,15 @@ impl Job {
 
 impl Report {
     fn of(lines: Vec<Line>, scenes: usize) -> Self {
-        let (mut losses, mut wins) = (Vec::new(), 0);
+        let (mut losses, mut unfinished, mut wins) = (Vec::new(), Vec::new(), 0);
         for line in &lines {
             let known = CONTENDERS.into_iter().zip(&line.speeds);
             let mut known: Vec<(&str, f64)> =
                 known.filter_map(|(name, speed)| Some((name, (*speed)?))).collect();
-            let Some((JUDGED, speed)) = known.pop() else { continue };
+            let Some((_, speed)) = known.pop_if(|(name, _)| *name == JUDGED) else {
+                unfinished.push(line.scene.clone());
+                continue;
+            };
             known.push(("first-touch", 1.0));
             let fastest = known.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
             let (best, best_speed) = fastest.unwrap_or(("first-touch", 1.0));
@@ -154,6 +163,7 @@ impl Report {
             scenes: rows(&lines[..scenes]),
             cases: rows(&lines[scenes..]),
             losses,
+            unfinished,
             wins,
             lines,
         }
@@ -165,18 +175,19 @@ impl Report {
         for (title, rows) in [("machines and workloads", &self.scenes), ("swarm", &self.cases)] {
             let _ = write!(
                 text,
-                "\n{title:<24} {:>8} {:>8} {:>8} {:>16}\n",
-                "mean", "worst", "best", "slower by > 2 %"
+                "\n{title:<24} {:>8} {:>8} {:>8} {:>16} {:>12}\n",
+                "mean", "worst", "best", "slower by > 2 %", "not finished"
             );
             for row in rows {
                 let _ = writeln!(
                     text,
-                    "{:<24} {:>8.3} {:>8.3} {:>8.2} {:>14.1} %",
+                    "{:<24} {:>8.3} {:>8.3} {:>8.2} {:>14.1} % {:>12}",
                     row.policy,
                     row.mean,
                     row.worst,
                     row.best,
-                    100.0 * row.slower
+                    100.0 * row.slower,
+                    row.unfinished
                 );
             }
         }
@@ -188,6 +199,10 @@ impl Report {
             self.lines.len(),
             self.losses.len()
         );
+        for scene in &self.unfinished {
+            let _ =
+                writeln!(text, "  {scene:<44} no speed: {JUDGED} or first touch did not finish");
+        }
         for Loss { scene, speed, best, best_speed } in self.losses.iter().take(15) {
             let _ = writeln!(text, "  {scene:<44} {speed:.3} where {best} has {best_speed:.3}");
         }
@@ -199,14 +214,16 @@ fn rows(lines: &[Line]) -> Vec<Row> {
     let row = |(place, name): (usize, &&str)| {
         let speeds: Vec<f64> = lines.iter().filter_map(|line| line.speeds[place]).collect();
         let count = speeds.len() as f64;
-        let slower = speeds.iter().filter(|speed| **speed < 1.0 - ALIKE).count();
+        let unfinished = lines.len() - speeds.len();
+        let slower = speeds.iter().filter(|speed| **speed < 1.0 - ALIKE).count() + unfinished;
         let logs: f64 = speeds.iter().map(|speed| speed.ln()).sum();
         (count > 0.0).then(|| Row {
             policy: (*name).to_string(),
             mean: (logs / count).exp(),
             worst: speeds.iter().copied().fold(f64::INFINITY, f64::min),
             best: speeds.iter().copied().fold(0.0, f64::max),
-            slower: slower as f64 / count,
+            slower: slower as f64 / lines.len() as f64,
+            unfinished,
         })
     };
     CONTENDERS.iter().enumerate().filter_map(row).collect()
@@ -226,6 +243,23 @@ mod tests {
         let report = Report::of(lines, 2);
         let loss = Loss { scene: "a".to_string(), speed: 1.2, best: "sam", best_speed: 1.5 };
         assert_eq!((report.losses, report.wins), (vec![loss], 1));
+    }
+
+    #[test]
+    fn a_scene_that_the_judged_policy_does_not_finish_is_told() {
+        let ended = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.2].map(Some);
+        let mut killed = ended;
+        killed[CONTENDERS.len() - 1] = None;
+        let line = |scene: &str, speeds: [Option<f64>; 7]| Line {
+            scene: scene.to_string(),
+            speeds: speeds.into(),
+        };
+        let report = Report::of(vec![line("a", ended), line("b", killed)], 2);
+        assert_eq!((report.unfinished.as_slice(), report.wins), (["b".to_string()].as_slice(), 1));
+        let judged = report.scenes.last().expect("judged");
+        assert_eq!((judged.unfinished, judged.slower), (1, 0.5));
+        let text = report.text();
+        assert!(text.contains("did not finish"), "{text}");
     }
 
     #[test]

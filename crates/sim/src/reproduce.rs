@@ -12,11 +12,13 @@ mod sam;
 
 use anyhow::{Result, bail};
 use rondpoint_core::guard::GuardSettings;
-use rondpoint_core::{IndexSet, Nanos};
+use rondpoint_core::{IndexSet, Nanos, Policy};
 use serde::Serialize;
 
 use crate::rank_correlation::rank_correlation;
 use crate::report::median;
+use crate::run::{self, Outcome};
+use crate::world::{Scene, World};
 pub(crate) use goals::Goal;
 
 /// What can be reproduced.
@@ -94,6 +96,12 @@ pub(crate) fn reproduce(paper: &str, draws: u64) -> Result<Report> {
         "sam" => Ok(sam::report(draws)),
         _ => bail!("--reproduce {paper}: expected one of {}", PAPERS.join(", ")),
     }
+}
+
+/// Lets a world run to its end under a paper's policy. Every paper's runs go through here, so all
+/// have the same guard.
+fn manage(world: World, scene: &Scene, policy: Box<dyn Policy>) -> Outcome {
+    run::manage(world, scene, vec![policy], no_guard(), &mut ())
 }
 
 /// A guard that holds nothing back: the published systems had none.
@@ -249,6 +257,24 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A paper's runs have the guard of [`manage`]: no paper names settings or another way to run.
+    #[test]
+    fn no_paper_has_a_guard_of_its_own() {
+        let papers = [
+            include_str!("reproduce/asymsched.rs"),
+            include_str!("reproduce/carrefour.rs"),
+            include_str!("reproduce/carrefour/evaluation.rs"),
+            include_str!("reproduce/carrefour/fit.rs"),
+            include_str!("reproduce/nmass.rs"),
+            include_str!("reproduce/sam.rs"),
+        ];
+        for (place, paper) in papers.into_iter().enumerate() {
+            for word in ["GuardSettings", "no_guard", "run::manage", "with_policies", "Managed"] {
+                assert!(!paper.contains(word), "paper {place} has {word}");
+            }
+        }
+    }
 
     #[test]
     fn a_sign_counts_only_outside_the_dead_band() {

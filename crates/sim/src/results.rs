@@ -11,10 +11,14 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_input::Budget;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::parallel;
+
+/// Format of the lines. Lines of another one are refused.
+const FORMAT: u32 = 2;
 
 /// Longest file that is read, bytes: a million lines of results.
 const FILE_BYTES: u64 = 256 << 20;
@@ -23,14 +27,50 @@ const FILE_BYTES: u64 = 256 << 20;
 pub(crate) trait Kept: Serialize + DeserializeOwned + Send {
     /// Its job.
     fn number(&self) -> u64;
+}
 
-    /// Whether it answers what is asked now.
-    ///
-    /// # Errors
-    /// What differs.
-    fn check(&self) -> Result<()> {
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<R> {
+    format: u32,
+    /// Names the input that the results follow from, apart from their numbers. `./x sim` compares
+    /// the build.
+    of: String,
+    result: R,
+}
+
+/// The part of a line that tells whether the rest can be read. Lines of the first format lack it.
+#[derive(Deserialize)]
+struct Stamp {
+    #[serde(default = "first_format")]
+    format: u32,
+    #[serde(default)]
+    of: String,
+}
+
+fn first_format() -> u32 {
+    1
+}
+
+impl Stamp {
+    /// Refuses lines of another format, and results of something else.
+    fn check(&self, of: &str) -> Result<()> {
+        if self.format != FORMAT {
+            bail!("format {}, expected {FORMAT}; name a new file", self.format);
+        }
+        if self.of != of {
+            bail!("result of {}, expected {of}; name a new file", self.of);
+        }
         Ok(())
     }
+}
+
+/// The first twelve digits of a text's SHA-256, in groups of four.
+pub(crate) fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let group = |pair: &[u8]| format!("{:02x}{:02x}", pair[0], pair[1]);
+    digest[..6].chunks_exact(2).map(group).collect::<Vec<String>>().join("-")
 }
 
 /// Results of the jobs, in their order, and how many of them came from the file.
@@ -40,20 +80,21 @@ pub(crate) struct Found<R> {
 }
 
 /// Does every job whose result the file does not hold, on all cores, and writes each result at
-/// once. `progress` hears how many are over.
+/// once. `of` names everything that the results follow from. `progress` hears how many are over.
 ///
 /// # Errors
-/// The file cannot be read, written or understood, or a job fails.
+/// The file cannot be read, written or understood, it is of something else, or a job fails.
 pub(crate) fn each<R: Kept>(
     jobs: &[u64],
     path: Option<&Path>,
+    of: &str,
     work: impl Fn(u64) -> Result<R> + Sync,
     progress: impl Fn(usize) + Sync,
 ) -> Result<Found<R>> {
     let (mut done, file) = match path {
         None => (BTreeMap::new(), None),
         Some(path) => {
-            let opened = open::<R>(path).with_context(|| path.display().to_string())?;
+            let opened = open::<R>(path, of).with_context(|| path.display().to_string())?;
             (opened.0, Some(Mutex::new(opened.1)))
         }
     };
@@ -66,7 +107,8 @@ pub(crate) fn each<R: Kept>(
     let one = |job: &u64| -> Result<R> {
         let result = work(*job)?;
         if let Some(file) = &file {
-            let line = serde_json::to_string(&result)? + "\n";
+            let line = Line { format: FORMAT, of: of.to_string(), result: &result };
+            let line = serde_json::to_string(&line)? + "\n";
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             file.write_all(line.as_bytes()).context("cannot write a result")?;
         }
@@ -81,7 +123,7 @@ pub(crate) fn each<R: Kept>(
 }
 
 /// The whole lines of a file, which is made where there is none, and the file at its end.
-fn open<R: Kept>(path: &Path) -> Result<(BTreeMap<u64, R>, File)> {
+fn open<R: Kept>(path: &Path, of: &str) -> Result<(BTreeMap<u64, R>, File)> {
     let text = match path.exists() {
         true => rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))?,
         false => String::new(),
@@ -89,11 +131,7 @@ fn open<R: Kept>(path: &Path) -> Result<(BTreeMap<u64, R>, File)> {
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
     let mut results = BTreeMap::new();
     for (number, line) in text[..whole].lines().enumerate() {
-        let result: R = match serde_json::from_str(line) {
-            Ok(result) => result,
-            Err(error) => bail!("line {}: no result of this kind: {error}", number + 1),
-        };
-        result.check().with_context(|| format!("line {}", number + 1))?;
+        let result: R = read(line, of).with_context(|| format!("line {}", number + 1))?;
         results.insert(result.number(), result);
     }
     let file = OpenOptions::new().create(true).append(true).open(path)?;
@@ -101,6 +139,14 @@ fn open<R: Kept>(path: &Path) -> Result<(BTreeMap<u64, R>, File)> {
         file.set_len(whole as u64)?;
     }
     Ok((results, file))
+}
+
+/// The result of a line.
+fn read<R: Kept>(line: &str, of: &str) -> Result<R> {
+    let stamp: Stamp = serde_json::from_str(line).context("no result of this kind")?;
+    stamp.check(of)?;
+    let line: Line<R> = serde_json::from_str(line).context("no result of this kind")?;
+    Ok(line.result)
 }
 
 #[cfg(test)]
@@ -119,16 +165,6 @@ mod tests {
         fn number(&self) -> u64 {
             self.of
         }
-
-        fn check(&self) -> Result<()> {
-            anyhow::ensure!(
-                self.is == self.of * self.of,
-                "{} is no square of {}",
-                self.is,
-                self.of
-            );
-            Ok(())
-        }
     }
 
     #[test]
@@ -142,7 +178,7 @@ mod tests {
                 ran.fetch_add(1, Ordering::Relaxed);
                 Ok(Square { of, is: of * of })
             };
-            each(&jobs, Some(&path), work, |_| {}).unwrap()
+            each(&jobs, Some(&path), "squares", work, |_| {}).unwrap()
         };
         let whole = run();
         assert_eq!((ran.swap(0, Ordering::Relaxed), whole.kept), (6, 0));
@@ -159,14 +195,22 @@ mod tests {
     fn a_line_of_something_else_is_refused_and_nothing_runs() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("squares");
+        let good = r#"{"format":2,"of":"squares","result":{"of":2,"is":4}}"#;
         for (text, expected) in [
-            ("{\"of\":2,\"is\":4}\nnonsense\n", "line 2: no result of this kind"),
-            ("{\"of\":2,\"is\":5}\n", "5 is no square of 2"),
+            (format!("{good}\nnonsense\n"), "line 2: no result of this kind"),
+            (good.replace("is", "was") + "\n", "line 1: no result of this kind"),
+            (good.replace(":2,\"of", ":3,\"of") + "\n", "line 1: format 3, expected 2"),
+            ("{\"of\":\"squares\"}\n".to_string(), "line 1: format 1, expected 2"),
+            (
+                good.replace("squares", "cubes") + "\n",
+                "line 1: result of cubes, expected squares; name a new file",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             let work = |_| panic!("no job may run");
-            let error = each::<Square>(&[1], Some(&path), work, |_| {}).err().expect("refused");
-            assert!(format!("{error:#}").contains(expected), "{error:#}");
+            let error = each::<Square>(&[1], Some(&path), "squares", work, |_| {});
+            let error = format!("{:#}", error.err().expect("refused"));
+            assert!(error.contains("squares: ") && error.contains(expected), "{error}");
         }
     }
 }

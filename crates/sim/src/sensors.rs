@@ -204,8 +204,11 @@ impl Sensors {
         let process = &plant.processes[index];
         let bytes = |pages: u64| Bytes(pages * PAGE_BYTES);
         let threads = process.threads.clone().filter(|&thread| !plant.threads[thread].finished);
-        let groups = || process.groups.iter().flatten().map(|&group| &plant.groups[group]);
-        let replicas = groups().flat_map(|group| {
+        // Buffers that were allocated again have other addresses.
+        let mut groups: Vec<&Group> =
+            process.groups.iter().flatten().map(|&group| &plant.groups[group]).collect();
+        groups.sort_unstable_by_key(|group| group.first_page);
+        let replicas = groups.iter().flat_map(|group| {
             group.copied_pages().map(|page| Replica {
                 address: group.address(page),
                 collapses: u32::from(group.collapses(page)),
@@ -220,7 +223,7 @@ impl Sensors {
             cache_traffic: None,
             memory: Some(plant.pages_by_node(index).into_iter().map(bytes).collect()),
             faults: Some(process.faults),
-            mappings: Some(mappings(groups().collect())),
+            mappings: Some(mappings(&groups)),
             shared: Vec::new(),
             replicas: self.replication.then(|| replicas.collect()),
             policy_read: None,
@@ -291,15 +294,14 @@ pub(crate) fn page_sample(
     }
 }
 
-/// The mappings of a process, ascending as `/proc/PID/maps` shows them.
-fn mappings(mut groups: Vec<&Group>) -> Vec<Mapping> {
-    groups.sort_unstable_by_key(|group| group.first_page);
-    let mapping = |group: &Group| Mapping {
+/// The mappings of a process, in the order of its groups of pages.
+fn mappings(groups: &[&Group]) -> Vec<Mapping> {
+    let mapping = |group: &&Group| Mapping {
         start: group.address(0),
         end: group.address(group.homes.len()),
         kind: MappingKind::PrivateAnonymous,
     };
-    groups.into_iter().map(mapping).collect()
+    groups.iter().map(mapping).collect()
 }
 
 #[cfg(test)]

@@ -16,13 +16,15 @@ use std::path::Path;
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Host as _, Witness};
+use rondpoint_core::ledger::Ledger;
 use rondpoint_core::plan::{Action, Kind, Outcome, Plan};
 use rondpoint_core::{Nanos, Pid, Policy};
 use rondpoint_trace::{Decision, PolicyChoice, TraceError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::checkers::{self, Broken, Conservation, View};
+pub(crate) use crate::checkers::Broken;
+use crate::checkers::{self, Conservation, View};
 use crate::faults::Faults;
 use crate::host::SimHost;
 use crate::plant::{FirstPlace, Plant};
@@ -39,21 +41,52 @@ pub(crate) use shrink::shrink;
 const QUIET: Nanos = Nanos::from_secs(10);
 /// A speed below this, against first touch, is harm: the goal for the worst of 10,000 seeds.
 pub(crate) const HARM: f64 = 0.95;
+/// Names of rules that code tells apart.
+const NO_HARM: &str = "no harm";
+const CONSERVATION: &str = "conservation";
+
+/// Which cases a swarm runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    /// As drawn: any policy, and faults in most cases.
+    Drawn,
+    /// All under `auto` and without faults.
+    Calm,
+}
+
+impl Mode {
+    /// The case of a seed.
+    pub(crate) fn case(self, seed: u64, ranges: &Ranges) -> Case {
+        match self {
+            Self::Drawn => Case::draw(seed, ranges),
+            Self::Calm => Case::calm(seed, ranges),
+        }
+    }
+
+    /// The swarm's name, and the digest of the ranges, for a file of results.
+    fn of(self) -> String {
+        let name = match self {
+            Self::Drawn => "swarm",
+            Self::Calm => "calm swarm",
+        };
+        format!("{name} {}", Ranges::digest())
+    }
+}
 
 /// What came of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Result {
     pub(crate) seed: u64,
-    /// Digest of the ranges that the case was drawn from.
-    ranges: String,
     pub(crate) policy: String,
     /// Whether faults struck.
     pub(crate) faults: bool,
     /// Work done against first touch in the same time, without faults: the geometric mean over
-    /// processes.
+    /// processes. Absent if the case did not reach its end.
     pub(crate) speed: Option<f64>,
-    pub(crate) broken: Option<Broken>,
+    /// Every rule that was broken, at its first break.
+    pub(crate) broken: Vec<Broken>,
     /// Steps of the controller.
     pub(crate) steps: u64,
     /// Of all plans, in order.
@@ -64,20 +97,15 @@ impl Kept for Result {
     fn number(&self) -> u64 {
         self.seed
     }
-
-    fn check(&self) -> anyhow::Result<()> {
-        let (found, expected) = (&self.ranges, Ranges::digest());
-        anyhow::ensure!(*found == expected, "ranges {found}, expected {expected}");
-        Ok(())
-    }
 }
 
 /// Runs cases, with those that `path` holds already taken from there, and each result written to
 /// it at once. The report says how many were taken.
 ///
 /// # Errors
-/// The file cannot be read, written or understood, or is of other ranges.
+/// The file cannot be read, written or understood, or is of other ranges or another mode.
 pub(crate) fn run_all(
+    mode: Mode,
     first: u64,
     cases: u64,
     path: Option<&Path>,
@@ -86,38 +114,41 @@ pub(crate) fn run_all(
     let ranges = Ranges::frozen();
     let seeds: Vec<u64> = (0..cases).map(|number| first.wrapping_add(number)).collect();
     let one = |seed| {
-        let result = run(&Case::draw(seed, &ranges));
-        if let Some(broken) = &result.broken {
+        let result = run(&mode.case(seed, &ranges));
+        for broken in &result.broken {
             eprintln!("seed {seed}: {}", broken.rule);
         }
         Ok(result)
     };
-    let found = results::each(&seeds, path, one, progress)?;
-    Ok(Report { kept: found.kept, ..Report::of(first, &found.results) })
+    let found = results::each(&seeds, path, &mode.of(), one, progress)?;
+    Ok(Report { kept: found.kept, ..Report::of(mode, first, &found.results) })
 }
 
 /// Runs a case and checks everything about it.
 pub(crate) fn run(case: &Case) -> Result {
-    let mut managed = managed(case, &mut ());
-    let mut speed = None;
-    if case.faults.is_none() && managed.broken.is_none() {
-        let base = unmanaged(case, FirstPlace::Touch);
-        speed = against(&managed.work, &base);
-        if let Some(speed) = speed.filter(|speed| *speed < HARM) {
-            let what = format!("{speed:.3} of first touch's work, expected {HARM} or more");
-            managed.broken = Some(Broken::new("no harm", what));
-        }
+    judge(case, managed(case, &mut ()))
+}
+
+/// The result of a managed run. Without faults, its work is compared with first touch.
+fn judge(case: &Case, managed: Managed) -> Result {
+    let Managed { work, ended, mut broken, steps, digest } = managed;
+    let compared = ended && case.faults.is_none();
+    let base = compared.then(|| unmanaged(case, FirstPlace::Touch));
+    let speed = base.and_then(|base| against(&work, &base));
+    if let Some(speed) = speed.filter(|speed| *speed < HARM) {
+        let what = format!("{speed:.3} of first touch's work, expected {HARM} or more");
+        broken.push(Broken::new(NO_HARM, what));
     }
-    Result {
-        seed: case.seed,
-        ranges: Ranges::digest(),
-        policy: case.policy.clone(),
-        faults: case.faults.is_some(),
-        speed,
-        broken: managed.broken,
-        steps: managed.steps,
-        digest: managed.digest,
-    }
+    let (policy, faults) = (case.policy.clone(), case.faults.is_some());
+    Result { seed: case.seed, policy, faults, speed, broken, steps, digest }
+}
+
+/// Whether a case breaks a rule.
+fn breaks(case: &Case, rule: &str) -> bool {
+    let managed = managed(case, &mut ());
+    // Only this rule needs the run under first touch.
+    let broken = if rule == NO_HARM { judge(case, managed).broken } else { managed.broken };
+    broken.iter().any(|broken| broken.rule == rule)
 }
 
 /// Runs a case and writes a trace of it.
@@ -131,9 +162,12 @@ pub(crate) fn record(case: &Case, path: &Path) -> std::result::Result<(), TraceE
     recorder.finish().map(|_| ())
 }
 
-/// Work done under the case's policy against first touch, in the same time.
+/// Work done under the case's policy against first touch, in the same time. `None` if a broken
+/// rule stopped the case.
 pub(crate) fn speed(case: &Case) -> Option<f64> {
-    against(&managed(case, &mut ()).work, &unmanaged(case, FirstPlace::Touch))
+    let managed = managed(case, &mut ());
+    let base = managed.ended.then(|| unmanaged(case, FirstPlace::Touch))?;
+    against(&managed.work, &base)
 }
 
 /// The same of memory interleaved from the beginning on.
@@ -154,7 +188,9 @@ fn against(own: &[f64], base: &[f64]) -> Option<f64> {
 
 struct Managed {
     work: Vec<f64>,
-    broken: Option<Broken>,
+    /// Whether it reached the case's end.
+    ended: bool,
+    broken: Vec<Broken>,
     steps: u64,
     digest: String,
 }
@@ -188,11 +224,21 @@ fn unmanaged(case: &Case, place: FirstPlace) -> Vec<f64> {
 }
 
 fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
+    managed_and_undone(case, witness, Ledger::restore)
+}
+
+/// Runs a case under its policy. A checker stops at its first break, and the run goes on. `undo`
+/// gives the actions that restore the first masks at the end.
+fn managed_and_undone(
+    case: &Case,
+    witness: &mut impl Witness,
+    undo: impl Fn(&Ledger) -> Vec<Action>,
+) -> Managed {
     let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
     case.confine(&mut world.plant);
     let settings = GuardSettings::acting().for_machine(&world.plant.topology);
     let policy: Box<dyn Policy> =
-        PolicyChoice::parse(&case.policy).make().expect("the ranges name policies that there are");
+        PolicyChoice::parse(&case.policy).make().expect("a case names a policy that there is");
     let seeded = Settings { seed: case.seed, guard: settings.clone() };
     let mut controller = Controller::new(world.plant.topology.clone(), vec![policy], seeded);
     let mut checkers = checkers::all(&world.plant, &settings);
@@ -201,11 +247,11 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
     let until = Nanos((case.faults_until_s * 1e9) as u64);
     host.faults = case.faults.map(|rates| Faults::new(rates, until, case.seed ^ 0xfa17));
     let mut hash = Sha256::new();
-    let mut broken = None;
+    let mut broken: Vec<Broken> = Vec::new();
     let mut steps = 0;
     let mut rest = Rests::new(case);
     let mut outcomes: Vec<Outcome> = Vec::new();
-    while broken.is_none() {
+    while !is_lost(&broken) {
         let period = controller.period();
         let Ok(seen) = match (controller.take_pause(), controller.take_watch()) {
             (Some(pause), _) => host.pause_counting(pause, period),
@@ -225,20 +271,34 @@ fn managed(case: &Case, witness: &mut impl Witness) -> Managed {
         steps += 1;
         rest.learn(at, &step.plan);
         let view = View { seen: &seen, step: &step, outcomes: &outcomes, plant: &host.world.plant };
-        broken = checkers.iter_mut().find_map(|checker| checker.check(&view).err());
+        checkers.retain_mut(|checker| match checker.check(&view) {
+            Ok(()) => true,
+            Err(one) => {
+                broken.push(one);
+                false
+            }
+        });
     }
+    let ended = !is_lost(&broken);
     let plant = &mut host.world.plant;
     let work = work(plant);
-    broken = broken.or_else(|| rest.check(end(case)).err());
-    broken = broken.or_else(|| restore(plant, &controller).err());
-    broken = broken.or_else(|| conservation.check_plant(plant).err());
+    broken.extend(ended.then(|| rest.check(end(case)).err()).flatten());
+    broken.extend(restore(plant, undo(controller.ledger())).err());
+    if ended {
+        broken.extend(conservation.check_plant(plant).err());
+    }
     let digest = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Managed { work, broken, steps, digest }
+    Managed { work, ended, broken, steps, digest }
 }
 
-/// The ledger gives every thread the mask that it had.
-fn restore(plant: &mut Plant, controller: &Controller) -> std::result::Result<(), Broken> {
-    for action in controller.ledger().restore() {
+/// Whether conservation is broken. Such a world tells nothing more.
+fn is_lost(broken: &[Broken]) -> bool {
+    broken.iter().any(|one| one.rule == CONSERVATION)
+}
+
+/// These actions give every thread the mask that it had.
+fn restore(plant: &mut Plant, undo: Vec<Action>) -> std::result::Result<(), Broken> {
+    for action in undo {
         if let Action::SetAffinity { pid, tid, cpus, via } = action {
             // A thread that has ended needs no mask.
             let _ = plant.set_mask((pid, tid), &cpus, via);

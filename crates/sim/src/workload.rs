@@ -257,23 +257,32 @@ impl Workload {
             file: file.to_string(),
             message: mistake(text, error.span(), error.message()),
         })?;
-        parsed.programs.iter().try_for_each(|program| check(program, file))?;
-        check_requests(&parsed.programs, file)?;
-        if !(0.0..=1e5).contains(&parsed.stops_s) {
+        parsed.check(file)?;
+        Ok(parsed)
+    }
+
+    /// Checks all values; `file` is for messages.
+    ///
+    /// # Errors
+    /// A value is out of range.
+    pub(crate) fn check(&self, file: &str) -> Result<(), WorkloadError> {
+        self.programs.iter().try_for_each(|program| check(program, file))?;
+        check_requests(&self.programs, file)?;
+        if !(0.0..=1e5).contains(&self.stops_s) {
             let (field, expected) = ("stops_s".to_string(), "0 (with its work) to 100,000 s");
             return Err(WorkloadError::Range {
                 file: file.to_string(),
                 field,
                 expected,
-                got: parsed.stops_s,
+                got: self.stops_s,
             });
         }
-        match parsed.programs.is_empty() {
+        match self.programs.is_empty() {
             true => Err(WorkloadError::Parse {
                 file: file.to_string(),
                 message: "expected at least one program".to_string(),
             }),
-            false => Ok(parsed),
+            false => Ok(()),
         }
     }
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use rondpoint_core::Nanos;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::plan::{Action, Kind};
+use rondpoint_core::{Nanos, NodeSet};
 
 use super::{Broken, Checker, View};
 use crate::plant::Plant;
@@ -15,6 +15,8 @@ use crate::plant::Plant;
 pub(super) struct Budgets {
     /// By node, bytes; and last, calls.
     buckets: Vec<Bucket>,
+    /// Nodes that get copies.
+    controllers: NodeSet,
 }
 
 struct Bucket {
@@ -52,7 +54,7 @@ impl Budgets {
         let node = |node| Bucket::new(format!("bytes of node {node}"), bytes);
         let mut buckets: Vec<Bucket> = (0..plant.topology.node_count()).map(node).collect();
         buckets.push(Bucket::new("calls".to_string(), f64::from(settings.calls_per_s)));
-        Self { buckets }
+        Self { buckets, controllers: plant.topology.controllers() }
     }
 }
 
@@ -74,13 +76,24 @@ impl Checker for Budgets {
                         buy(usize::from(page.to), bytes);
                     }
                 }
+                Action::Replicate { pages, .. } => {
+                    for page in pages {
+                        // A copy is read at the page's node and written at every other one.
+                        let mut sides: BTreeSet<usize> = self.controllers.iter().collect();
+                        sides.insert(usize::from(page.from));
+                        sides.into_iter().for_each(|node| buy(node, page.bytes().0 as f64));
+                    }
+                }
                 Action::MoveProcessMemory { nodes, memory, .. } => {
                     // A node sends and receives no more than all of it.
                     let sides = nodes.iter().flat_map(|node| [node.from, node.to]);
                     let sides: BTreeSet<usize> = sides.collect();
                     sides.into_iter().for_each(|node| buy(node, memory.0 as f64));
                 }
-                _ => {}
+                // Dropped copies free memory.
+                Action::Unreplicate { .. }
+                | Action::SetAffinity { .. }
+                | Action::SetSampling { .. } => {}
             }
             if step.action.kind() != Kind::Sampling {
                 buy(calls, 1.0);

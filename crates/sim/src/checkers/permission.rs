@@ -16,8 +16,16 @@ impl Checker for Permission {
         for step in &view.step.plan.steps {
             match &step.action {
                 Action::SetAffinity { pid, tid, cpus, .. } => mask(view, *pid, *tid, cpus)?,
-                Action::MovePages { pid, pages, .. } | Action::Replicate { pid, pages } => {
+                Action::MovePages { pid, pages, .. } => {
                     targets(view, *pid, pages.iter().map(|page: &PageMove| usize::from(page.to)))?;
+                }
+                Action::Replicate { pid, pages } => {
+                    let controllers = view.plant.topology.controllers();
+                    let copies = |page: &PageMove| {
+                        let home = usize::from(page.from);
+                        controllers.iter().filter(move |node| *node != home)
+                    };
+                    targets(view, *pid, pages.iter().flat_map(copies))?;
                 }
                 Action::MoveProcessMemory { pid, nodes, .. } => {
                     targets(view, *pid, nodes.iter().map(|node| node.to))?;

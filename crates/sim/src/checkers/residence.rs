@@ -1,5 +1,5 @@
 //! No ping-pong: a thread or page moves a bounded number of times in any stretch of time of the
-//! window's length.
+//! window's length. Copies of a page come and go as rarely.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,6 +13,7 @@ use super::{Broken, Checker, View};
 enum Subject {
     Thread(Tid),
     Page(Pid, u64),
+    Copies(Pid, u64),
 }
 
 pub(super) struct Residence {
@@ -52,7 +53,13 @@ impl Checker for Residence {
                         self.moved(Subject::Page(*pid, page.address), at)?;
                     }
                 }
-                _ => {}
+                Action::Replicate { pid, pages } | Action::Unreplicate { pid, pages } => {
+                    for page in pages {
+                        self.moved(Subject::Copies(*pid, page.address), at)?;
+                    }
+                }
+                // A bulk move has no pages of its own.
+                Action::MoveProcessMemory { .. } | Action::SetSampling { .. } => {}
             }
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Changes from outside of the programs: masks, stops, dropped copies.
 
+use rondpoint_core::model::Traffic;
 use rondpoint_core::{CpuSet, Pid, Tid};
 
 use super::Plant;
@@ -134,9 +135,12 @@ impl Plant {
     /// Sums over the run so far.
     pub(crate) fn tally(&self) -> Tally {
         let totals = &self.totals;
-        let nodes = self.topology.memory_nodes();
-        let load: Vec<f64> = nodes.iter().map(|node| self.traffic.column(node).sum()).collect();
-        let all: f64 = load.iter().sum();
+        let of = |node: usize| self.traffic.column(node).sum::<f64>();
+        let all: f64 = self.topology.memory_nodes().iter().map(of).sum();
+        // As policies see it.
+        let capacity = Traffic::relative_capacity(&self.topology);
+        let controllers = self.topology.controllers();
+        let load: Vec<f64> = controllers.iter().map(|node| of(node) / capacity[node]).collect();
         let local: f64 = (0..self.traffic.size()).map(|node| self.traffic[(node, node)]).sum();
         let ns = self.now.0 as f64;
         let carried = |(bytes, link): (&f64, &rondpoint_machine::Link)| {

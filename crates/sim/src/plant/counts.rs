@@ -127,10 +127,17 @@ impl Plant {
             self.totals.misses += misses;
             self.totals.latency_ns += misses * miss_ns;
         }
-        for ((sum, load), link) in
-            self.link_bytes.iter_mut().zip(&self.queues.link_use).zip(&self.machine.links)
-        {
-            *sum += load * link.bandwidth_mb_s / 1000.0 * EPOCH.0 as f64;
+        self.count_links(running, rates);
+    }
+
+    /// Adds the bytes of all misses and far transfers to the links that carry them.
+    fn count_links(&mut self, running: &[Running], rates: &[Rate]) {
+        let flow = self.flow(running, rates);
+        for (a, h, from_memory) in flow.memory.cells() {
+            let bytes = (from_memory + flow.caches[(a, h)]) * EPOCH.0 as f64;
+            for &link in &self.machine.routes[a][h].links {
+                self.link_bytes[link] += bytes;
+            }
         }
     }
 }

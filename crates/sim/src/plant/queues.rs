@@ -15,6 +15,12 @@ use rondpoint_machine::Machine;
 /// Step of a round. A route of controller, two links and a limit multiplies the gain by four, so
 /// it stays below a half.
 const DAMPING: f64 = 0.4;
+/// Share of the way to its load that a use moves in a round. Bursts slow demand at most about in
+/// proportion to use, so the rest of the way shrinks to 0.6 or less.
+const USE_DAMPING: f64 = 0.7;
+/// Weight of a use's step against a delay's when a round is judged: a step of 0.005 has settled.
+/// What is left of the way is shorter than its last step.
+const USE_WEIGHT: f64 = 0.4;
 /// Delay at which a link's queue starts to grow, ns: the time of a short burst of lines.
 const LEAST_LINK_NS: f64 = 50.0;
 
@@ -48,15 +54,10 @@ impl Queues {
         }
     }
 
-    /// One round. Gives the largest relative change of a delay.
+    /// One round. Gives the largest change of a delay relative to its latency, or of a use with
+    /// its weight.
     pub(super) fn update(&mut self, machine: &Machine, truth: &Truth, flow: &Flow) -> f64 {
-        let mut change: f64 = 0.0;
-        let mut grow = |queue: &mut f64, latency: f64, load: f64| {
-            let step = DAMPING * (latency + *queue) * (load - 1.0).min(1.0);
-            let next = (*queue + step).max(0.0);
-            change = change.max((next - *queue).abs() / (latency + *queue));
-            *queue = next;
-        };
+        let mut round = Round { change: 0.0 };
         let mut carried = vec![0.0; machine.links.len()];
         for (a, h, from_memory) in flow.memory.cells() {
             let amount = from_memory + flow.caches[(a, h)];
@@ -67,7 +68,7 @@ impl Queues {
             route.links.iter().for_each(|&link| carried[link] += amount);
             if let Some(limit) = route.limit_mb_s {
                 let latency = machine.latency_ns[a][h].max(LEAST_LINK_NS);
-                grow(&mut self.pairs[(a, h)], latency, amount / (limit / 1000.0));
+                round.grow(&mut self.pairs[(a, h)], latency, amount / (limit / 1000.0));
             }
         }
         for (h, node) in machine.nodes.iter().enumerate() {
@@ -76,27 +77,46 @@ impl Queues {
             let remote = if all > 0.0 { 1.0 - flow.memory[(h, h)] / all } else { 0.0 };
             let mixed = 1.0 - truth.mixing * remote;
             let load = all / (controller.bandwidth_mb_s / 1000.0 * truth.bandwidth * mixed);
-            let before = self.utilisation[h];
-            self.utilisation[h] = before + DAMPING * (load.min(1.0) - before);
-            grow(&mut self.controllers[h], controller.latency_ns, load);
+            round.follow(&mut self.utilisation[h], load);
+            round.grow(&mut self.controllers[h], controller.latency_ns, load);
         }
         for (index, link) in machine.links.iter().enumerate() {
             let load = carried[index] / (link.bandwidth_mb_s / 1000.0);
-            let before = self.link_use[index];
-            self.link_use[index] = before + DAMPING * (load - before);
+            round.follow(&mut self.link_use[index], load);
             let latency = machine.latency_ns[link.to][link.from].max(LEAST_LINK_NS);
-            grow(&mut self.links[index], latency, load);
+            round.grow(&mut self.links[index], latency, load);
         }
-        change
+        round.change
     }
 
-    /// Delay of all links of a route, bursts included, ns.
-    fn on_route(&self, machine: &Machine, truth: &Truth, a: usize, h: usize) -> f64 {
-        let delay = |&link: &usize| {
-            let crowd = self.link_use[link].clamp(0.0, 1.0).powf(truth.burst_power);
-            self.links[link] + self.bursts.links[link] * truth.burst * crowd
+    /// Delay of each link, bursts included, ns.
+    fn of_links(&self, truth: &Truth) -> Vec<f64> {
+        let delay = |(link, used): (usize, &f64)| {
+            self.links[link] + self.bursts.links[link] * truth.burst * used.powf(truth.burst_power)
         };
-        machine.routes[a][h].links.iter().map(delay).sum()
+        self.link_use.iter().enumerate().map(delay).collect()
+    }
+}
+
+/// The largest change in one round: of a delay relative to its latency, or of a use.
+struct Round {
+    change: f64,
+}
+
+impl Round {
+    /// Lets a queue grow where the load is above 1, and shrink below.
+    fn grow(&mut self, queue: &mut f64, latency: f64, load: f64) {
+        let step = DAMPING * (latency + *queue) * (load - 1.0).min(1.0);
+        let next = (*queue + step).max(0.0);
+        self.change = self.change.max((next - *queue).abs() / (latency + *queue));
+        *queue = next;
+    }
+
+    /// Moves the use of a server towards its load. An overloaded server is in full use.
+    fn follow(&mut self, used: &mut f64, load: f64) {
+        let step = USE_DAMPING * (load.min(1.0) - *used);
+        self.change = self.change.max(USE_WEIGHT * step.abs());
+        *used += step;
     }
 }
 
@@ -157,28 +177,35 @@ impl Bursts {
     }
 }
 
+/// Delay of all links of a route, ns, by the delay of each link.
+fn on_route(machine: &Machine, (a, h): (usize, usize), of_links: &[f64]) -> f64 {
+    machine.routes[a][h].links.iter().map(|link| of_links[*link]).sum()
+}
+
 impl Plant {
     /// Latency of a miss by `[accessing][holding]`, ns; zero where there is no memory.
     pub(crate) fn latencies(&self) -> Matrix<f64> {
         let (machine, truth, queues) = (&self.machine, &self.truth, &self.queues);
+        let of_links = queues.of_links(truth);
         Matrix::from_fn(machine.nodes.len(), |a, h| {
             let Some(controller) = &machine.nodes[h].controller else { return 0.0 };
             let wire = (machine.latency_ns[a][h] - controller.latency_ns) * truth.wire;
-            let crowd = queues.utilisation[h].max(0.0).powf(truth.burst_power);
+            let crowd = queues.utilisation[h].powf(truth.burst_power);
             let burst = queues.bursts.controllers[h] * truth.burst * crowd;
             let queued = queues.controllers[h] + queues.pairs[(a, h)];
-            controller.latency_ns + wire + burst + queued + queues.on_route(machine, truth, a, h)
+            controller.latency_ns + wire + burst + queued + on_route(machine, (a, h), &of_links)
         })
     }
 
     /// Latency of a line from a cache of another domain by `[accessing][owning]`, ns.
     pub(super) fn transfer_latencies(&self) -> Matrix<f64> {
         let machine = &self.machine;
+        let of_links = self.queues.of_links(&self.truth);
         Matrix::from_fn(machine.nodes.len(), |a, owner| match a == owner {
             true => machine.transfer_ns.same_node_ns,
             false => {
                 let unloaded = machine.transfer_ns.remote_ns[a][owner];
-                unloaded * self.truth.wire + self.queues.on_route(machine, &self.truth, a, owner)
+                unloaded * self.truth.wire + on_route(machine, (a, owner), &of_links)
             }
         })
     }

@@ -9,7 +9,7 @@ use crate::workload::Waits;
 
 /// Rounds of the fixed point at most. Queues start from those of the last epoch.
 const ROUNDS: usize = 40;
-/// A round that changes no delay by more than this is the last.
+/// A round that changes no delay and no use by more than this is the last.
 const SETTLED: f64 = 0.002;
 /// Bytes of a line.
 pub(super) const LINE: f64 = 64.0;
@@ -71,7 +71,8 @@ impl Plant {
         rates
     }
 
-    fn flow(&self, running: &[Running], rates: &[Rate]) -> Flow {
+    /// What the running threads draw at these rates.
+    pub(super) fn flow(&self, running: &[Running], rates: &[Rate]) -> Flow {
         let nodes = self.machine.nodes.len();
         let mut memory = Matrix::filled(nodes, 0.0);
         let mut caches = Matrix::filled(nodes, 0.0);

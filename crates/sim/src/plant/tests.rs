@@ -66,17 +66,64 @@ fn no_controller_or_link_carries_more_than_it_can() {
     {
         let mut world = world(name, workload, FirstPlace::Touch);
         (0..40).for_each(|_| world.pass());
-        let before = world.plant.traffic.clone();
+        let before = (world.plant.traffic.clone(), world.plant.link_bytes.clone());
         (0..20).for_each(|_| world.pass());
         for (index, node) in world.plant.machine.nodes.iter().enumerate() {
-            let lines: f64 =
-                world.plant.traffic.column(index).sum::<f64>() - before.column(index).sum::<f64>();
+            let lines: f64 = world.plant.traffic.column(index).sum::<f64>()
+                - before.0.column(index).sum::<f64>();
             let bandwidth = node.controller.as_ref().map_or(0.0, |c| c.bandwidth_mb_s);
             let used = lines * 64.0 / 1e6 / bandwidth;
             assert!(used < 1.02, "{name}: node {index} gives {used} of its bandwidth");
         }
-        let links = &world.plant.queues.link_use;
-        assert!(links.iter().all(|used| *used < 1.02), "{name}: {links:?}");
+        for (index, link) in world.plant.machine.links.iter().enumerate() {
+            let bytes = world.plant.link_bytes[index] - before.1[index];
+            let used = bytes / 1e6 / link.bandwidth_mb_s;
+            assert!(used < 1.02, "{name}: link {index} carries {used} of its bandwidth");
+        }
+    }
+}
+
+/// The world of a thread on node 0 with its memory on a node, after some epochs.
+fn far_from_full(home: usize, epochs: usize) -> World {
+    let machine = "nodes=2 cpus=2 memory=1G bandwidth=1000 link=900";
+    let mut world = world(machine, ALONE, FirstPlace::Touch);
+    world.plant.truth.wander_per_s = 0.0;
+    world.plant.arrange(0, &[0], &[home], true);
+    (0..epochs).for_each(|_| world.pass());
+    world
+}
+
+#[test]
+fn controllers_and_links_far_from_full_have_the_use_of_their_load_after_one_epoch() {
+    for home in [0, 1] {
+        let plant = far_from_full(home, 1).plant;
+        let per_ns = plant.controller_lines[home] * 64.0 / EPOCH.0 as f64;
+        let is_near = |used: f64, mb_s: f64| {
+            let load = per_ns / (mb_s / 1000.0);
+            assert!((0.4..0.7).contains(&load), "load {load}");
+            assert!((used / load - 1.0).abs() < 0.01, "home {home}: use {used}, load {load}");
+        };
+        is_near(plant.queues.utilisation[home], 1000.0);
+        for &link in &plant.machine.routes[0][home].links {
+            is_near(plant.queues.link_use[link], 900.0);
+        }
+    }
+}
+
+#[test]
+fn the_bytes_of_links_are_those_of_the_misses_that_they_carry() {
+    for epochs in [1, 5] {
+        let plant = far_from_full(1, epochs).plant;
+        let route = &plant.machine.routes[0][1].links;
+        assert!(!route.is_empty());
+        let expected = plant.controller_lines[1] * 64.0;
+        for (link, bytes) in plant.link_bytes.iter().enumerate() {
+            let expected = if route.contains(&link) { expected } else { 0.0 };
+            assert!(
+                (bytes - expected).abs() <= 1e-9 * expected,
+                "link {link}: {bytes}, {expected}"
+            );
+        }
     }
 }
 
@@ -158,10 +205,16 @@ fn a_buffer_is_elsewhere_after_its_time_and_near_the_thread_that_touches_it() {
 }
 
 #[test]
-fn buffers_that_come_later_are_shown_in_order_of_address() {
+fn buffers_that_come_later_and_their_copies_are_shown_in_order_of_address() {
     let mut world = world("carrefour-a", "short-lived", FirstPlace::Touch);
     (0..20).for_each(|_| world.pass());
+    for group in 0..world.plant.groups.len() {
+        assert_eq!(world.plant.copy_page(group, 0), Moved::Done);
+    }
     let observation = world.sensors.observe(&world.plant, false);
+    let replicas = observation.processes[0].replicas.as_deref().expect("known");
+    assert_eq!(replicas.len(), world.plant.groups.len());
+    assert!(replicas.is_sorted_by(|one, next| one.address < next.address), "{replicas:?}");
     let mappings = observation.processes[0].mappings.as_deref().expect("known");
     assert!(mappings.is_sorted_by(|one, next| one.end <= next.start), "{mappings:?}");
 }

@@ -8,7 +8,7 @@ use rondpoint_core::policy::Policy;
 use rondpoint_core::policy::by_name;
 use rondpoint_machine::Machine;
 
-use super::{Cell, Report, Use, cell, no_guard};
+use super::{Cell, Report, Use, cell, manage};
 use crate::catalogue;
 use crate::parallel;
 use crate::plant::{FirstPlace, Truth};
@@ -118,7 +118,7 @@ fn pairs(machine: &Machine, mpki: f64, seed: u64) -> Pairs {
     let policy: Box<dyn Policy> =
         by_name("asymsched").and_then(|policy| (policy.make)(None)).expect("asymsched is built in");
     let begun = world(&scene, &worst.1, &worst.1, false);
-    let managed = run::manage(begun, &scene, vec![policy], no_guard(), &mut ());
+    let managed = manage(begun, &scene, policy);
     Pairs {
         best,
         worst: worst.0,

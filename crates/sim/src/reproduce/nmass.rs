@@ -8,7 +8,7 @@ use rondpoint_core::Random;
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_machine::Machine;
 
-use super::{Goal, Report, Use, cell};
+use super::{Goal, Report, Use, cell, manage};
 use crate::catalogue;
 use crate::parallel;
 use crate::plant::FirstPlace;
@@ -17,7 +17,6 @@ use crate::run::{self, Outcome};
 use crate::sensors::Pmu;
 use crate::workload::{Program, Region, Touched, Used, Waits, Workload};
 use crate::world::{Scene, World};
-use rondpoint_core::guard::GuardSettings;
 
 /// Workloads 1 to 9. Workloads 10 and 11 need eight programs, and the paper does not state their
 /// homes.
@@ -161,7 +160,7 @@ impl Times {
             let policy: Box<dyn Policy> =
                 by_name("nmass").and_then(|policy| (policy.make)(preset)).expect("built in");
             let begun = world(&scene, &SCHEDULES[0], homes, false);
-            seconds(&run::manage(begun, &scene, vec![policy], GuardSettings::acting(), &mut ()))
+            seconds(&manage(begun, &scene, policy))
         };
         let alone = |program: &Program| {
             let programs = vec![program.clone()];

@@ -4,18 +4,19 @@
 //! ALS, SGD and SVD do.
 
 use rondpoint_core::Random;
-use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::policy::{Policy, by_name};
 use rondpoint_machine::Machine;
 
-use super::{Report, Use, cell};
+use super::{Report, Use, cell, manage};
 use crate::catalogue;
 use crate::contender::Contender;
 use crate::parallel;
+use crate::plant::FirstPlace;
+use crate::rivals::Rival;
 use crate::run::{self, Outcome, ProcessTime};
 use crate::sensors::Pmu;
 use crate::workload::{Program, Region, Touched, Used, Waits, Workload};
-use crate::world::Scene;
+use crate::world::{Scene, World};
 
 /// Programs alone, and mixes of two.
 const PROGRAMS: usize = 12;
@@ -75,7 +76,8 @@ fn result(machine: &Machine, programs: Vec<Program>, seed: u64) -> Result {
     let base = linux(&scene);
     let policy: Box<dyn Policy> =
         by_name("sam").and_then(|policy| (policy.make)(None)).expect("sam is built in");
-    let managed = run::with_policies(&scene, vec![policy], GuardSettings::acting(), &mut ());
+    let begun = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
+    let managed = manage(begun, &scene, policy);
     let alone = |program: &Program| linux(&self::scene(machine, vec![program.clone()], seed));
     let alone: Vec<Outcome> = scene.workload.programs.iter().map(alone).collect();
     Result {

@@ -1,10 +1,17 @@
 //! One case of the swarm: everything is drawn from one seed.
 
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
 use rondpoint_core::observation::Exemption;
 use rondpoint_core::{NodeSet, Random};
-use serde::Serialize;
+use rondpoint_input::Budget;
+use rondpoint_trace::PolicyChoice;
+use serde::{Deserialize, Serialize};
 
 use super::ranges::{Between, Ranges};
+use super::report::SHRUNK;
+use super::shrink::FAULTS;
 use crate::catalogue;
 use crate::faults::Rates;
 use crate::plant::Plant;
@@ -14,16 +21,23 @@ use crate::world::Scene;
 
 /// Simulated seconds of alone time of every program: no case is over before its time is.
 const ENDLESS_S: f64 = 5_000.0;
+/// Policy of the goals.
+const JUDGED: &str = "auto";
+/// Longest file of a case, bytes.
+const FILE_BYTES: u64 = 1 << 20;
+/// Longest case, simulated seconds.
+const MOST_SECONDS: f64 = 100_000.0;
 
 /// A machine, programs, sensors, faults and a policy.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Case {
     /// What draws it.
     pub(crate) seed: u64,
     /// One line of text, as `--machine` takes it.
     pub(crate) machine: String,
     pub(crate) programs: Vec<Program>,
-    pub(crate) pmu: &'static str,
+    pub(crate) pmu: String,
     pub(crate) policy: String,
     pub(crate) replication: bool,
     pub(crate) faults: Option<Rates>,
@@ -32,6 +46,11 @@ pub(crate) struct Case {
     pub(crate) seconds: f64,
     /// By process: nodes of its cpuset (a bit each, 0 = all), and whether it is exempt.
     pub(crate) limits: Vec<(u64, bool)>,
+}
+
+/// Sensors by name.
+fn pmu(name: &str) -> Option<Pmu> {
+    PMUS.iter().find(|(one, _)| *one == name).map(|(_, pmu)| *pmu)
 }
 
 struct Draw(Random);
@@ -73,7 +92,7 @@ impl Case {
             seed,
             machine,
             programs,
-            pmu: PMUS.iter().find(|(name, _)| *name == pmu).map_or("ibs", |(name, _)| *name),
+            pmu,
             policy: draw.one(&ranges.manager.policy),
             replication: draw.chance(ranges.manager.replication),
             faults: faulty.then_some(faults),
@@ -91,20 +110,70 @@ impl Case {
         case
     }
 
+    /// The case of a seed under `auto` and without faults.
+    pub(crate) fn calm(seed: u64, ranges: &Ranges) -> Self {
+        Self {
+            policy: JUDGED.to_string(),
+            faults: None,
+            seconds: ranges.time.without_faults_s,
+            ..Self::draw(seed, ranges)
+        }
+    }
+
+    /// Reads a case, or the shrunk one of a report, from a file of JSON.
+    ///
+    /// # Errors
+    /// The file cannot be read, has no case, or has values out of range.
+    pub(crate) fn load(path: &Path) -> Result<Self> {
+        let read = || {
+            let text = rondpoint_input::read_text(path, &mut Budget::new(FILE_BYTES, 0))?;
+            Self::parse(&text)
+        };
+        read().with_context(|| path.display().to_string())
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let value: serde_json::Value = serde_json::from_str(text).context("no JSON")?;
+        let value = value.get(SHRUNK).cloned().unwrap_or(value);
+        let case: Self = serde_json::from_value(value).context("no case of the swarm")?;
+        case.check()?;
+        Ok(case)
+    }
+
+    /// Refuses what a drawn case cannot be.
+    fn check(&self) -> Result<()> {
+        catalogue::machine(&self.machine).context("machine")?;
+        self.workload().check("programs")?;
+        pmu(&self.pmu).with_context(|| format!("pmu {}: expected one of --pmu", self.pmu))?;
+        PolicyChoice::parse(&self.policy).make()?;
+        for (name, seconds) in [("seconds", self.seconds), ("faults_until_s", self.faults_until_s)]
+        {
+            if !(0.0..=MOST_SECONDS).contains(&seconds) {
+                bail!("{name}: expected 0 to {MOST_SECONDS} s, got {seconds}");
+            }
+        }
+        let rates = self.faults.map(|mut rates| FAULTS.map(|one| *one(&mut rates)));
+        let valid = rates.iter().flatten().all(|rate| (0.0..=1.0).contains(rate));
+        ensure!(valid, "faults: expected rates from 0 to 1");
+        Ok(())
+    }
+
+    fn workload(&self) -> Workload {
+        Workload {
+            name: format!("seed-{}", self.seed),
+            title: "a case of the swarm".to_string(),
+            stops_s: 0.0,
+            programs: self.programs.clone(),
+        }
+    }
+
     /// What a run is made from.
     pub(crate) fn scene(&self) -> Scene {
-        let pmu =
-            PMUS.iter().find(|(name, _)| *name == self.pmu).map_or(Pmu::None, |(_, pmu)| *pmu);
         let machine = catalogue::machine(&self.machine);
         Scene {
-            machine: machine.expect("the ranges give machines that can be"),
-            workload: Workload {
-                name: format!("seed-{}", self.seed),
-                title: "a case of the swarm".to_string(),
-                stops_s: 0.0,
-                programs: self.programs.clone(),
-            },
-            pmu,
+            machine: machine.expect("the ranges and checks give machines that can be"),
+            workload: self.workload(),
+            pmu: pmu(&self.pmu).unwrap_or(Pmu::None),
             replication: self.replication,
             truth: None,
             seed: self.seed,

@@ -1,7 +1,8 @@
 //! The frozen ranges of the generator: `swarm.toml`, read once.
 
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
+
+use crate::results;
 
 const TEXT: &str = include_str!("../../swarm.toml");
 
@@ -98,10 +99,8 @@ impl Ranges {
         toml::from_str(TEXT).expect("swarm.toml is a part of the program, and a test reads it")
     }
 
-    /// The first twelve digits of the file's SHA-256, in groups of four.
+    /// The digest of the file.
     pub(crate) fn digest() -> String {
-        let digest = Sha256::digest(TEXT.as_bytes());
-        let group = |pair: &[u8]| format!("{:02x}{:02x}", pair[0], pair[1]);
-        digest[..6].chunks_exact(2).map(group).collect::<Vec<String>>().join("-")
+        results::digest(TEXT)
     }
 }

@@ -1,6 +1,8 @@
 //! Makes a failing case smaller while it breaks the same rule.
 
-use super::{Case, run};
+use std::ops::Range;
+
+use super::{Case, breaks};
 use crate::faults::Rates;
 use crate::workload::Program;
 
@@ -9,7 +11,7 @@ const MOST_RUNS: usize = 60;
 
 /// The smallest case found that breaks the same rule.
 pub(crate) fn shrink(case: &Case, rule: &str) -> Case {
-    smallest(case, |smaller| run(smaller).broken.is_some_and(|broken| broken.rule == rule))
+    smallest(case, |smaller| breaks(smaller, rule))
 }
 
 /// The smallest case found that still fails.
@@ -43,7 +45,7 @@ fn candidates(case: &Case) -> Vec<Case> {
     }
     for program in 0..case.programs.len() {
         if case.programs[program].instances > 1 {
-            add(&|case| case.programs[program].instances = 1);
+            add(&|case| keep_one_instance(case, program));
         }
         if case.programs[program].threads > 2 {
             add(&|case| case.programs[program].threads /= 2);
@@ -80,9 +82,11 @@ fn candidates(case: &Case) -> Vec<Case> {
     all
 }
 
+/// Where the rate of a kind of fault is.
 type Fault = fn(&mut Rates) -> &mut f64;
 
-const FAULTS: [Fault; 10] = [
+/// Each kind of fault.
+pub(super) const FAULTS: [Fault; 10] = [
     |rates| &mut rates.refused,
     |rates| &mut rates.busy,
     |rates| &mut rates.no_memory,
@@ -95,13 +99,23 @@ const FAULTS: [Fault; 10] = [
     |rates| &mut rates.exits,
 ];
 
+/// Numbers of a program's processes, as far as they have limits.
+fn processes(case: &Case, program: usize) -> Range<usize> {
+    let before: u32 = case.programs[..program].iter().map(|one| one.instances).sum();
+    let last = before + case.programs[program].instances;
+    (before as usize).min(case.limits.len())..(last as usize).min(case.limits.len())
+}
+
+/// Leaves a program one process, with the limits of its first one.
+fn keep_one_instance(case: &mut Case, program: usize) {
+    let Range { start, end } = processes(case, program);
+    case.limits.drain((start + 1).min(end)..end);
+    case.programs[program].instances = 1;
+}
+
 /// Takes a program out, and the limits of its processes.
 fn drop_program(case: &mut Case, program: usize) {
-    let before: u32 = case.programs[..program].iter().map(|one| one.instances).sum();
-    let own = case.programs[program].instances as usize;
-    let first = (before as usize).min(case.limits.len());
-    let last = (first + own).min(case.limits.len());
-    case.limits.drain(first..last);
+    case.limits.drain(processes(case, program));
     let dropped = case.programs.remove(program);
     // Programs that asked it work without requests then.
     let asks = |one: &mut Program| {

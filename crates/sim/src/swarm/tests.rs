@@ -12,14 +12,121 @@ fn short(seed: u64) -> Case {
     case
 }
 
+/// Seeds of the slice: the first ones, and those of [`HOLDING`].
+const SLICE: [u64; 15] = [0, 1, 2, 3, 4, 5, 6, 7, 9, 13, 23, 47, 54, 81, 86];
+/// Short cases that hold masks at their end, so that undo has work, under `auto` and `sam`.
+const HOLDING: [u64; 8] = [0, 9, 13, 23, 47, 54, 81, 86];
+
+/// What needs time, rest and no harm, is for `./x sim`.
+fn early(broken: &[Broken]) -> Vec<&Broken> {
+    broken.iter().filter(|one| !["no harm", "convergence"].contains(&one.rule.as_str())).collect()
+}
+
 #[test]
 fn a_slice_of_the_swarm_breaks_no_rule() {
-    for seed in 0..8 {
+    for seed in SLICE {
         let case = short(seed);
-        // What needs time, rest and no harm, is for `./x sim`.
-        let late = ["no harm", "convergence"];
-        let broken = run(&case).broken.filter(|broken| !late.contains(&broken.rule.as_str()));
-        assert_eq!(broken, None, "seed {seed}: {case:#?}");
+        let broken = run(&case).broken;
+        assert!(early(&broken).is_empty(), "seed {seed}: {broken:?}: {case:#?}");
+    }
+}
+
+#[test]
+fn a_ledger_that_forgets_one_mask_is_caught_in_the_slice() {
+    let mut caught = 0;
+    for seed in HOLDING {
+        assert!(SLICE.contains(&seed));
+        let forgot = std::cell::Cell::new(false);
+        let undo = |ledger: &Ledger| {
+            let mut actions = ledger.restore();
+            forgot.set(actions.pop().is_some());
+            actions
+        };
+        let broken = managed_and_undone(&short(seed), &mut (), undo).broken;
+        let found = early(&broken).iter().any(|one| one.rule == "undo");
+        assert_eq!(found, forgot.get(), "seed {seed}: {broken:?}");
+        caught += usize::from(found);
+    }
+    assert!(caught >= 4, "only {caught} cases hold masks; choose other seeds for the slice");
+}
+
+/// Neither a case that breaks a rule nor the order of the rules hides another rule.
+#[test]
+fn a_case_that_never_rests_is_asked_to_undo_and_has_a_speed() {
+    let ranges = Ranges::frozen();
+    let short = |seed| Case { seconds: 8.0, ..Mode::Calm.case(seed, &ranges) };
+    let breaks_both = |case: &Case| {
+        let broken = managed_and_undone(case, &mut (), |_| Vec::new()).broken;
+        ["convergence", "undo"].iter().all(|rule| broken.iter().any(|one| one.rule == *rule))
+    };
+    let case = (0..40).map(short).find(breaks_both).expect("8 s have no rest of 10 s");
+    let result = run(&case);
+    assert!(result.broken.iter().any(|one| one.rule == "convergence"), "{result:?}");
+    assert!(result.speed.is_some(), "{result:?}");
+}
+
+#[test]
+fn a_case_that_never_rests_and_is_slow_breaks_both_rules() {
+    let case = Case { seconds: 8.0, ..Mode::Calm.case(0, &Ranges::frozen()) };
+    let broken = vec![Broken::new("convergence", "a test".to_string())];
+    let work = vec![1.0; unmanaged(&case, FirstPlace::Touch).len()];
+    let slow = Managed { work, ended: true, broken, steps: 1, digest: String::new() };
+    let result = judge(&case, slow);
+    let rules: Vec<&str> = result.broken.iter().map(|one| one.rule.as_str()).collect();
+    assert_eq!(rules, ["convergence", "no harm"]);
+    assert!(result.speed.is_some_and(|speed| speed < HARM), "{result:?}");
+}
+
+#[test]
+fn a_calm_case_is_the_drawn_one_under_auto_and_without_faults() {
+    let ranges = Ranges::frozen();
+    for seed in 0..100 {
+        let (drawn, calm) = (Mode::Drawn.case(seed, &ranges), Mode::Calm.case(seed, &ranges));
+        assert_eq!((calm.policy.as_str(), calm.faults, calm.seconds), ("auto", None, 60.0));
+        assert_eq!((&calm.machine, &calm.programs), (&drawn.machine, &drawn.programs));
+        if drawn.policy == "auto" && drawn.faults.is_none() {
+            assert_eq!(calm, drawn);
+        }
+    }
+}
+
+#[test]
+fn results_of_drawn_cases_are_no_results_of_calm_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("results");
+    let all = |mode| run_all(mode, 0, 0, Some(&path), |_| {}).map(|report| report.kept);
+    let line = format!(
+        r#"{{"format":2,"of":"swarm {}","result":{{"seed":0,"policy":"sam","faults":true,
+        "speed":null,"broken":[],"steps":1,"digest":""}}}}"#,
+        Ranges::digest()
+    );
+    std::fs::write(&path, line.replace('\n', "") + "\n").unwrap();
+    assert_eq!(all(Mode::Drawn).unwrap(), 0);
+    let told = format!("{:#}", all(Mode::Calm).unwrap_err());
+    assert!(told.contains("line 1: result of swarm ") && told.contains("calm swarm"), "{told}");
+}
+
+#[test]
+fn a_case_in_a_file_is_checked_by_its_fields() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("case.json");
+    let good = Mode::Drawn.case(1, &Ranges::frozen());
+    let load = |case: &Case| {
+        std::fs::write(&path, serde_json::to_string(case).unwrap()).unwrap();
+        Case::load(&path).map_err(|error| format!("{error:#}"))
+    };
+    assert_eq!(load(&good).as_ref(), Ok(&good));
+    let rates = crate::faults::Rates { busy: 2.0, ..Default::default() };
+    for (bad, expected) in [
+        (Case { machine: "nodes=0".to_string(), ..good.clone() }, "case.json: machine"),
+        (Case { policy: "none".to_string(), ..good.clone() }, "none"),
+        (Case { pmu: "x".to_string(), ..good.clone() }, "pmu x: expected"),
+        (Case { programs: Vec::new(), ..good.clone() }, "at least one program"),
+        (Case { seconds: -1.0, ..good.clone() }, "seconds: expected 0 to 100000 s, got -1"),
+        (Case { faults: Some(rates), ..good.clone() }, "faults: expected rates"),
+    ] {
+        let told = load(&bad).expect_err(expected);
+        assert!(told.contains(expected) && told.contains("case.json"), "{told}");
     }
 }
 
@@ -96,6 +203,27 @@ fn a_case_with_a_service_shrinks_to_one_that_can_run() {
     assert_eq!(smaller.programs[0].requests, None);
 }
 
+/// Limits go by number of process. Each of six processes has one of its own here.
+#[test]
+fn limits_stay_with_their_processes_as_programs_shrink() {
+    let ranges = Ranges::frozen();
+    let wide = |case: &Case| case.programs.len() == 2 && case.programs[0].requests.is_none();
+    let mut case = (0..100).map(|seed| Case::draw(seed, &ranges)).find(wide).expect("two programs");
+    case.programs.iter_mut().for_each(|program| program.instances = 3);
+    case.limits = (1..=6).map(|nodes| (nodes, false)).collect();
+    // Each program's first process keeps its limit.
+    let fails = |case: &Case| {
+        let first = |program: usize| {
+            case.programs[..program].iter().map(|one| one.instances as usize).sum::<usize>()
+        };
+        case.programs.len() == 2 && case.limits[first(0)].0 == 1 && case.limits[first(1)].0 == 4
+    };
+    let smaller = shrink::smallest(&case, fails);
+    assert_eq!(smaller.limits, [(1, false), (4, false)]);
+    let second = |case: &Case| case.limits.first() == Some(&(4, false));
+    assert_eq!(shrink::smallest(&case, |case| fails(case) || second(case)).limits, [(4, false)]);
+}
+
 #[test]
 fn a_mask_that_no_ledger_knows_breaks_the_undo_rule() {
     let case = short(1);
@@ -103,9 +231,10 @@ fn a_mask_that_no_ledger_knows_breaks_the_undo_rule() {
     world.pass();
     let settings = Settings::default();
     let controller = Controller::new(world.plant.topology.clone(), Vec::new(), settings);
-    assert_eq!(restore(&mut world.plant, &controller), Ok(()));
+    assert_eq!(restore(&mut world.plant, controller.ledger().restore()), Ok(()));
     world.plant.threads[0].mask = rondpoint_core::CpuSet::new();
-    let broken = restore(&mut world.plant, &controller).expect_err("a mask is off");
+    let broken =
+        restore(&mut world.plant, controller.ledger().restore()).expect_err("a mask is off");
     assert_eq!(broken.rule, "undo");
 }
 
@@ -119,4 +248,5 @@ fn a_lost_page_breaks_the_conservation_rule() {
     world.plant.free_pages[0] -= 1;
     let broken = conservation.check_plant(&world.plant).expect_err("a page is lost");
     assert_eq!(broken.rule, "conservation");
+    assert!(is_lost(&[broken]), "a world that lost a page is not run on");
 }

@@ -9,8 +9,7 @@ use rondpoint_core::Random;
 
 use super::fit::MPKI;
 use super::{
-    Fitted, Inputs, LOCAL_MIB, Published, PublishedProgram, Technique, WRITES, gain, plain,
-    technique,
+    Baselines, Fitted, Inputs, LOCAL_MIB, Published, Technique, WRITES, gain, plain, technique,
 };
 use crate::catalogue;
 use crate::contender::Contender;
@@ -39,7 +38,7 @@ enum Class {
 
 /// A program of the evaluation.
 enum Entry<'a> {
-    Fitted(&'a PublishedProgram, &'a Inputs),
+    Fitted(&'a Baselines, &'a Inputs),
     Drawn(&'a str, Class),
 }
 
@@ -136,8 +135,9 @@ fn gains(entry: &Entry<'_>, machine: &str) -> [f64; 3] {
 
 /// Gains of every program, and the greatest loss, on each machine.
 pub(super) fn cells(published: &Published, fitted: &Fitted) -> Vec<Cell> {
-    let inputs = |of: &PublishedProgram| fitted.programs.iter().find(|one| one.name == of.name);
-    let scored = published.programs.iter().filter_map(|of| Some(Entry::Fitted(of, inputs(of)?)));
+    let inputs = |of: &Baselines| fitted.programs.iter().find(|one| one.name == of.name);
+    let baselines = published.programs.iter().map(|of| &of.baselines);
+    let scored = baselines.filter_map(|of| Some(Entry::Fitted(of, inputs(of)?)));
     let of = &published.illustrations;
     let classes = [
         (&of.first_touch, Class::FirstTouch),

@@ -1,10 +1,9 @@
 //! Parameters of a program other than its pages: fitted to baselines, or bounded.
 
 use super::super::bisect;
-use super::{
-    Fitted, Inputs, Published, PublishedProgram, Row, Technique, gain, plain, published, technique,
-};
+use super::{Baselines, Fitted, Inputs, Row, Technique, gain, plain, technique};
 use crate::contender::Contender;
+use crate::parallel;
 use crate::plant::Truth;
 
 /// MPKI between those of the two programs of table 1, for a program without a fit.
@@ -12,42 +11,45 @@ pub(super) const MPKI: [f64; 2] = [7.0, 17.0];
 /// Bursts at links that are tried, of those at controllers: none to as many bytes.
 const LINK_BURSTS: [f64; 9] = [0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 1.0];
 
-/// Fits what the baselines fix, and gives bounds for the rest, as TOML.
-pub(crate) fn fit() -> String {
-    let published = published();
-    let machine = &published.machine;
-    let link_bursts = fit_link_bursts(&published);
+/// The inputs of programs on a machine, as TOML.
+pub(super) fn fit(machine: &str, programs: &[Baselines]) -> String {
+    let link_bursts = fit_link_bursts(machine, programs);
     let truth = Truth { link_bursts: link_bursts[0].midpoint(link_bursts[1]), ..Truth::middle() };
-    let mut programs: Vec<Inputs> = Vec::new();
-    for of in &published.programs {
-        programs.push(match (&of.first_touch, &of.interleaved) {
-            (Some(first_touch), Some(interleaved)) => {
-                fit_table_1(of, machine, (first_touch, interleaved), &truth)
-            }
-            _ => bounds(of),
-        });
-    }
-    // The two face recognitions are one program: its demand is fitted on the long run, its length
-    // on the short one.
-    let find = |name: &str| published.programs.iter().position(|of| of.name == name);
-    if let (Some(long), Some(short)) = (find("FaceRecLong"), find("FaceRec")) {
-        let (of, wanted) = (&published.programs[long], published.programs[long].gains.interleaving);
-        let mpki = bisect([3.0, 25.0], wanted, |mpki| {
-            let inputs = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
-            interleaving_gain(of, machine, &inputs, &truth)
-        });
-        programs[long] = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&programs[long]) };
-        let (of, wanted) =
-            (&published.programs[short], published.programs[short].gains.interleaving);
-        let seconds = bisect([0.5, 20.0], wanted, |seconds| {
-            let inputs = Inputs { seconds: [seconds; 2], ..programs[long].clone() };
-            interleaving_gain(of, machine, &inputs, &truth)
-        });
-        let name = of.name.clone();
-        programs[short] = Inputs { name, seconds: [seconds; 2], ..programs[long].clone() };
-    }
-    let text = toml::to_string(&Fitted { link_bursts, programs }).expect("plain numbers make TOML");
-    format!("{HEAD}{text}")
+    let inputs = |of: &Baselines| match (&of.first_touch, &of.interleaved) {
+        (Some(first_touch), Some(interleaved)) => {
+            fit_table_1(of, machine, (first_touch, interleaved), &truth)
+        }
+        _ => bounds(of),
+    };
+    let mut fitted: Vec<Inputs> = programs.iter().map(inputs).collect();
+    fit_face_recognition(machine, programs, &mut fitted, &truth);
+    let text = toml::to_string(&Fitted { link_bursts, programs: fitted });
+    format!("{HEAD}{}", text.expect("plain numbers make TOML"))
+}
+
+/// The two face recognitions are one program: its demand is fitted on the long run, its length on
+/// the short one.
+fn fit_face_recognition(
+    machine: &str,
+    programs: &[Baselines],
+    fitted: &mut [Inputs],
+    truth: &Truth,
+) {
+    let find = |name: &str| programs.iter().position(|of| of.name == name);
+    let (Some(long), Some(short)) = (find("FaceRecLong"), find("FaceRec")) else { return };
+    let of = &programs[long];
+    let mpki = bisect([3.0, 25.0], of.interleaving, |mpki| {
+        let inputs = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&fitted[long]) };
+        interleaving_gain(of, machine, &inputs, truth)
+    });
+    fitted[long] = Inputs { accesses_per_kilo: [mpki; 2], ..middle(&fitted[long]) };
+    let of = &programs[short];
+    let seconds = bisect([0.5, 20.0], of.interleaving, |seconds| {
+        let inputs = Inputs { seconds: [seconds; 2], ..fitted[long].clone() };
+        interleaving_gain(of, machine, &inputs, truth)
+    });
+    let name = of.name.clone();
+    fitted[short] = Inputs { name, seconds: [seconds; 2], ..fitted[long].clone() };
 }
 
 const HEAD: &str = "\
@@ -58,21 +60,27 @@ const HEAD: &str = "\
 
 /// Bursts at links with which each program of table 1 has its latencies best: the least and the
 /// greatest.
-fn fit_link_bursts(published: &Published) -> [f64; 2] {
-    let error = |of: &PublishedProgram, rows: (&Row, &Row), link_bursts: f64| -> f64 {
+fn fit_link_bursts(machine: &str, programs: &[Baselines]) -> [f64; 2] {
+    let error = |of: &Baselines, rows: (&Row, &Row), link_bursts: f64| -> f64 {
         let truth = Truth { link_bursts, ..Truth::middle() };
-        let inputs = fit_table_1(of, &published.machine, rows, &truth);
-        let mut scene = of.scene(&published.machine, &inputs, Some(truth), 1);
+        let inputs = fit_table_1(of, machine, rows, &truth);
+        let mut scene = of.scene(machine, &inputs, Some(truth), 1);
         scene.workload.programs[0].seconds = 2.0;
         let of = |contender, row: &Row| {
             (plain(&scene, &contender).tally.latency_cycles / row.latency).ln().powi(2)
         };
         of(Contender::FirstTouch, rows.0) + of(Contender::Interleave, rows.1)
     };
-    let best = published.programs.iter().filter_map(|of| {
-        let rows = of.first_touch.as_ref().zip(of.interleaved.as_ref())?;
-        let tried = LINK_BURSTS.map(|value| (error(of, rows, value), value));
-        tried.into_iter().min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, value)| value)
+    let mut jobs = Vec::new();
+    for of in programs {
+        if let (Some(first_touch), Some(interleaved)) = (&of.first_touch, &of.interleaved) {
+            jobs.extend(LINK_BURSTS.map(|value| (of, (first_touch, interleaved), value)));
+        }
+    }
+    let errors = parallel::map(&jobs, |(of, rows, value)| error(of, *rows, *value), |_| {});
+    let best = errors.chunks(LINK_BURSTS.len()).filter_map(|errors| {
+        let tried = errors.iter().zip(LINK_BURSTS);
+        tried.min_by(|a, b| a.0.total_cmp(b.0)).map(|(_, value)| value)
     });
     best.fold([f64::INFINITY, 0.0], |[low, high], value| [low.min(value), high.max(value)])
 }
@@ -91,7 +99,7 @@ fn middle(inputs: &Inputs) -> Inputs {
 }
 
 /// What the two programs of table 1 leave open for another.
-pub(super) fn bounds(of: &PublishedProgram) -> Inputs {
+fn bounds(of: &Baselines) -> Inputs {
     // A program with pages that stay has its accesses at home: MG's are 97 % local [Carrefour,
     // 4.2].
     let treated = of.pages.replicated + of.pages.interleaved + of.pages.migrated;
@@ -115,7 +123,7 @@ pub(super) fn bounds(of: &PublishedProgram) -> Inputs {
 
 /// Cycles and outstanding misses that give both columns' instructions per cycle.
 fn fit_table_1(
-    of: &PublishedProgram,
+    of: &Baselines,
     machine: &str,
     (first_touch, interleaved): (&Row, &Row),
     truth: &Truth,
@@ -159,7 +167,7 @@ fn fit_table_1(
     at(best.0, best.1)
 }
 
-fn interleaving_gain(of: &PublishedProgram, machine: &str, inputs: &Inputs, truth: &Truth) -> f64 {
+fn interleaving_gain(of: &Baselines, machine: &str, inputs: &Inputs, truth: &Truth) -> f64 {
     let scene = of.scene(machine, inputs, Some(truth.clone()), 1);
     let base = plain(&scene, &Contender::FirstTouch);
     gain(&technique(&scene, Technique::Interleaving), &base)
