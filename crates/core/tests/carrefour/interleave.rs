@@ -219,3 +219,20 @@ fn the_second_round_takes_its_pages_from_where_the_first_took_none() {
         assert!([0, 1, 2, 3].iter().all(|node| (115..=141).contains(&on(*node))), "{part:?}");
     }
 }
+
+/// All threads use one page more than all others together, as the centres of k-means.
+#[test]
+fn a_page_with_most_of_the_accesses_does_not_send_the_others_to_one_node() {
+    for heavy in 0..50 {
+        let mut interleaving = excess([40.0, 0.0, 0.0, 0.0]);
+        let mut ranks = Ranks::new(4, false);
+        (0..2_048).step_by(128).for_each(|page| ranks.note(0, page, 1));
+        ranks.note(0, heavy, 200);
+        interleaving.choose_by(&[ranks]);
+        let target = |page| interleaving.target(0, page, None, &mut Random::new(1));
+        let targets: Vec<usize> = (0..2_048).filter_map(target).collect();
+        let to = |node| targets.iter().filter(|target| **target == node).count();
+        let most = [1, 2, 3].map(to).into_iter().max().unwrap_or(0);
+        assert!(2 * most < targets.len() + 300, "{heavy}: {most} of {}", targets.len());
+    }
+}

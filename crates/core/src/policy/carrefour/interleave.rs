@@ -43,6 +43,8 @@ fn rank(page: u64) -> f64 {
 pub struct Ranks {
     /// [`RANK_STEPS`] numbers for each node.
     accesses: Vec<u32>,
+    /// The same of sampled pages.
+    pages: Vec<u32>,
     /// Accesses with even ranks that count besides those of a node's sampled pages.
     even: u32,
 }
@@ -53,22 +55,33 @@ impl Ranks {
     #[must_use]
     pub fn new(node_count: usize, are_even: bool) -> Self {
         let even = if are_even { EVEN_ACCESSES } else { 0 };
-        Self { accesses: vec![0; node_count * RANK_STEPS], even }
+        let none = vec![0; node_count * RANK_STEPS];
+        Self { accesses: none.clone(), pages: none, even }
     }
 
     /// Notes a sampled page on node `source`.
     pub fn note(&mut self, source: usize, page: u64, accesses: u32) {
-        let step = (rank(page) * RANK_STEPS as f64) as usize;
-        let noted = &mut self.accesses[source * RANK_STEPS + step];
-        *noted = noted.saturating_add(accesses);
+        let place = source * RANK_STEPS + (rank(page) * RANK_STEPS as f64) as usize;
+        self.accesses[place] = self.accesses[place].saturating_add(accesses);
+        self.pages[place] += 1;
     }
 
     /// Share of a node's accesses below each rank step, and 1 at the end. Empty without accesses.
+    fn accesses_below(&self, source: usize) -> Vec<f64> {
+        self.below(source, &self.accesses)
+    }
+
+    /// The same of its pages.
+    fn pages_below(&self, source: usize) -> Vec<f64> {
+        self.below(source, &self.pages)
+    }
+
+    /// Share of what was counted below each rank step.
     ///
-    /// `n` accesses leave `n + 1` gaps between and beside them. In each gap the share rises evenly
-    /// by 1/(n + 1). So a few accesses do not send all pages between them to one node.
-    fn below(&self, source: usize) -> Vec<f64> {
-        let steps = &self.accesses[source * RANK_STEPS..][..RANK_STEPS];
+    /// `n` counts leave `n + 1` gaps between and beside them. In each gap the share rises evenly by
+    /// 1/(n + 1). So a few counts do not send all pages between them to one node.
+    fn below(&self, source: usize, counts: &[u32]) -> Vec<f64> {
+        let steps = &counts[source * RANK_STEPS..][..RANK_STEPS];
         let all: u64 = steps.iter().copied().map(u64::from).sum();
         if all == 0 {
             return Vec::new();
@@ -113,24 +126,53 @@ fn rise(below: &mut [f64], step: usize, to: f64) {
 struct Leaving {
     /// Share of the accesses that leaves.
     excess: f64,
-    /// See [`Ranks::below`].
-    below: Vec<f64>,
+    /// By rank step, the share of accesses with lower ranks ([`Ranks`]). It tells which pages leave.
+    accesses: Vec<f64>,
+    /// The same of pages, with which they are divided among targets. One page with most of the
+    /// accesses would send all pages of lower ranks to one node.
+    pages: Vec<f64>,
+    /// Share of the pages that leaves.
+    most: f64,
 }
 
 impl Leaving {
-    /// Whether a page leaves. Returns its place in 0..1 among the accesses that leave.
+    /// All ranks are as frequent.
+    fn even(excess: f64) -> Self {
+        Self { excess, accesses: Vec::new(), pages: Vec::new(), most: excess }
+    }
+
+    /// By the ranks of sampled pages.
+    fn choose_by(&mut self, accesses: Vec<f64>, pages: Vec<f64>) {
+        let step = accesses.partition_point(|below| *below < self.excess);
+        // Between two steps, as far as the accesses.
+        self.most = match (step.checked_sub(1), accesses.get(step)) {
+            (Some(last), Some(next)) => {
+                let part = (self.excess - accesses[last]) / (next - accesses[last]);
+                pages[last] + part * (pages[step] - pages[last])
+            }
+            (None, _) => 0.0,
+            (_, None) => 1.0,
+        };
+        (self.accesses, self.pages) = (accesses, pages);
+    }
+
+    /// Whether a page leaves. Returns its place in 0..1 among the pages that leave.
     fn place(&self, page: u64) -> Option<f64> {
         let rank = rank(page);
-        let below = match self.below.is_empty() {
-            true => rank,
-            false => {
-                let step = (rank * RANK_STEPS as f64) as usize;
-                let part = rank * RANK_STEPS as f64 - step as f64;
-                self.below[step] + part * (self.below[step + 1] - self.below[step])
-            }
-        };
-        (below < self.excess).then(|| below / self.excess)
+        if below(&self.accesses, rank) >= self.excess {
+            return None;
+        }
+        let place = below(&self.pages, rank) / self.most;
+        Some(if place < 1.0 { place } else { 0.0 })
     }
+}
+
+/// The share below a rank; the rank itself where nothing was counted.
+fn below(shares: &[f64], rank: f64) -> f64 {
+    let step = (rank * RANK_STEPS as f64) as usize;
+    let Some((low, high)) = shares.get(step).zip(shares.get(step + 1)) else { return rank };
+    let part = rank * RANK_STEPS as f64 - step as f64;
+    low + part * (high - low)
 }
 
 /// The probabilities for pages that leave busy controllers in one round, for applications that may
@@ -284,7 +326,7 @@ impl Interleaving {
         }
         let sums = running_sums(weight.iter().copied());
         let excess = |share: &f64| (1.0 - fair / share).max(0.0);
-        let leaving = |share| Leaving { excess: excess(share), below: Vec::new() };
+        let leaving = |share| Leaving::even(excess(share));
         let leaving = use_of.iter().map(leaving).collect();
         Self { weight, sums, share: use_of, fair, nodes: nodes.clone(), draw, leaving }
     }
@@ -294,8 +336,10 @@ impl Interleaving {
     pub fn choose_by(&mut self, ranks: &[Ranks]) {
         let leaving = self.leaving.iter_mut().enumerate();
         for (source, leaving) in leaving.filter(|(_, leaving)| leaving.excess > 0.0) {
-            let mut noted = ranks.iter().map(|ranks| ranks.below(source));
-            leaving.below = noted.find(|below| !below.is_empty()).unwrap_or_default();
+            let noted = ranks.iter().find(|ranks| !ranks.accesses_below(source).is_empty());
+            if let Some(ranks) = noted {
+                leaving.choose_by(ranks.accesses_below(source), ranks.pages_below(source));
+            }
         }
     }
 
