@@ -163,10 +163,9 @@ impl Gates {
             offloading: is_uneven && preset.pages.offloads,
             colocation: local_percent.is_some_and(|lar| lar < preset.colocate_below_local),
         };
-        let per_us_limit = above;
         Ok(Self {
             per_us,
-            per_us_limit,
+            per_us_limit: above,
             lost,
             local_percent,
             imbalance_percent,
@@ -179,8 +178,9 @@ impl Gates {
     }
 }
 
-/// Whether an application loses too little for pages to move. Without measured latencies of the
-/// machine, that is not known.
+/// Whether an application loses too little for pages to move.
+///
+/// Without measured latencies of the machine, that is not known.
 fn loses_little(lost: Price, topology: &Topology) -> bool {
     topology.costs().latency_ns.is_some() && lost.likely <= WORTH_MOVING
 }

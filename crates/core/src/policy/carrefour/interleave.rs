@@ -126,7 +126,7 @@ fn rise(below: &mut [f64], step: usize, to: f64) {
 struct Leaving {
     /// Share of the accesses that leaves.
     excess: f64,
-    /// By rank step, the share of accesses with lower ranks ([`Ranks`]). It tells which pages leave.
+    /// By rank step, the share of accesses with lower ranks. It tells which pages leave.
     accesses: Vec<f64>,
     /// The same of pages, with which they are divided among targets. One page with most of the
     /// accesses would send all pages of lower ranks to one node.
