@@ -15,7 +15,7 @@ use crate::session;
 const LISTED: usize = 8;
 /// Bytes of a process's name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h, less
 /// the byte that ends it).
-const NAME_BYTES: usize = 15;
+pub(crate) const NAME_BYTES: usize = 15;
 /// Words of a command line that may name its program: an interpreter, its option, its script.
 const NAMING_WORDS: usize = 3;
 

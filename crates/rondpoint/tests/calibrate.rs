@@ -83,11 +83,11 @@ fn a_place_that_is_no_regular_file_is_refused_before_anything_is_measured() {
 }
 
 #[test]
-fn an_interrupt_leaves_no_file() {
+fn a_signal_that_ends_it_leaves_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("found.toml");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
-    // A minute for each measurement, so the interrupt comes during the first.
+    // A minute for each measurement, so the signal comes during the first.
     command.args(["calibrate", "--time", "60000", "--output"]).arg(&file);
     let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();

@@ -215,3 +215,17 @@ pub(crate) struct RecordArguments {
     #[arg(last = true, value_name = "CMD", required = true)]
     pub(super) command: Vec<OsString>,
 }
+
+#[cfg(test)]
+impl RunArguments {
+    /// `run OPTIONS -- app`, as a user types it.
+    pub(super) fn typed(options: &str) -> Result<Self, clap::Error> {
+        #[derive(Debug, clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            run: RunArguments,
+        }
+        let words = ["run"].into_iter().chain(options.split_whitespace()).chain(["--", "app"]);
+        <Line as clap::Parser>::try_parse_from(words).map(|line| line.run)
+    }
+}

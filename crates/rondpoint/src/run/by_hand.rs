@@ -159,17 +159,10 @@ fn node_near(device: &Device, root: &Root, topology: &Topology) -> Result<u32> {
 mod tests {
     use std::fs;
 
-    use clap::Parser;
     use rondpoint_core::topology::synthetic;
 
     use super::super::arguments::RunArguments;
     use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunArguments,
-    }
 
     /// Four nodes of two CPUs, the last node not allowed; a network card near node 1, another one
     /// near nothing.
@@ -186,9 +179,8 @@ mod tests {
         for (name, node) in [("eth0", "1"), ("eth1", "-1"), ("eth2", "3"), ("eth3", "9")] {
             put(root.in_sys(format!("class/net/{name}/device/numa_node")), node);
         }
-        let words = ["run"].into_iter().chain(line.split_whitespace()).chain(["--", "app"]);
-        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        line.run.by_hand.placement(&root, &topology).map_err(|error| format!("{error:#}"))
+        let run = RunArguments::typed(line).map_err(|error| error.to_string())?;
+        run.by_hand.placement(&root, &topology).map_err(|error| format!("{error:#}"))
     }
 
     fn cpus(line: &str) -> String {
@@ -250,10 +242,7 @@ mod tests {
 
     #[test]
     fn only_words_that_place_everything_leave_nothing_to_a_policy() {
-        let policy = |line: &str| {
-            let words = ["run"].into_iter().chain(line.split_whitespace()).chain(["--", "app"]);
-            Line::try_parse_from(words).expect(line).run.by_hand.policy()
-        };
+        let policy = |line: &str| RunArguments::typed(line).expect(line).by_hand.policy();
         assert_eq!(policy("--near nic:eth0"), None);
         assert_eq!(policy("-l"), Some("--localalloc"));
         assert_eq!(policy("-C 0 -m 0"), Some("--membind"));

@@ -207,20 +207,11 @@ fn write(mut file: Output, report: &Report<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::super::arguments::RunArguments;
     use super::*;
 
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        run: RunArguments,
-    }
-
     fn is_handed_over(options: &str) -> bool {
-        let words = ["run"].into_iter().chain(options.split_whitespace()).chain(["--", "app"]);
-        let mut management = Line::try_parse_from(words).expect(options).run.management;
+        let mut management = RunArguments::typed(options).expect(options).management;
         management.settle(None).expect(options);
         is_plain(&management)
     }

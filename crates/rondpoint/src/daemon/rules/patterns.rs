@@ -4,9 +4,8 @@
 use anyhow::{Context as _, Result, bail};
 use glob::Pattern;
 
-/// Bytes of a command's name that the kernel keeps (`TASK_COMM_LEN`, include/linux/sched.h, less
-/// the byte that ends it).
-const NAME_BYTES: usize = 15;
+use crate::targets::NAME_BYTES;
+
 /// What a pattern may have beside text.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
 /// Endings of units that have processes of their own.
