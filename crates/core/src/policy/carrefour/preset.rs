@@ -148,8 +148,8 @@ pub struct PageRules {
     pub between: Option<Between>,
     /// Rules for pausing co-location if co-located pages are used from elsewhere, if any.
     pub tenure: Option<Tenure>,
-    /// If set, a shared page goes to the node that surely makes most of its accesses. The controller
-    /// must be about even with the others, or below its share, if every page is at its users.
+    /// If set, a shared page goes to the node that surely makes most of its accesses. With every
+    /// page at its users, that controller must be about even with the others, or below its share.
     /// The value is the least lead, in standard deviations of evenly split accesses.
     pub most_used_from: Option<f64>,
     /// Whether pages that only their own node accesses also leave a busy controller.
