@@ -28,9 +28,11 @@ pub(crate) enum Layout {
     Fedora,
 }
 
-/// What an operator copies to use it: a drop-in for a port of metrics, the setting that Debian's
-/// kernels need, a dashboard.
-const EXAMPLES: [&str; 3] = ["rondpoint-metrics.conf", "rondpoint-perf.conf", "grafana.json"];
+/// What an operator copies to use it: a drop-in for a port of metrics, and the setting that
+/// Debian's kernels need.
+const EXAMPLES: [&str; 2] = ["rondpoint-metrics.conf", "rondpoint-perf.conf"];
+/// What other programs read: an editor the schema of the configuration, Grafana the dashboard.
+const SHARED: [&str; 2] = ["docs/rondpoint.schema.json", "packaging/grafana.json"];
 
 /// Shell, the file that `./x dist` wrote, and where it goes.
 fn completions(layout: Layout) -> [(&'static str, &'static str); 3] {
@@ -63,9 +65,9 @@ impl Sources {
         if let Some(text) = read_optional(&packaging.join("rondpoint.toml"))? {
             payload.add_configuration("etc/rondpoint/rondpoint.toml", text);
         }
-        for page in self.pages()? {
-            let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            payload.add(&format!("usr/share/man/man1/{name}.gz"), gzip(&read(&page)?)?);
+        for page in list(&self.manual.join("man"), "1")? {
+            let path = format!("usr/share/man/man1/{}.gz", file_name(&page));
+            payload.add(&path, gzip(&read(&page)?)?);
         }
         for (file, path) in completions(layout) {
             payload.add(path, read(&self.manual.join("completions").join(file))?);
@@ -77,6 +79,15 @@ impl Sources {
         self.add_documents(&mut payload, "rondpoint")?;
         for name in EXAMPLES {
             payload.add(&format!("usr/share/doc/rondpoint/{name}"), read(&packaging.join(name))?);
+        }
+        // All of them: they name each other.
+        for page in list(&self.checkout.join("docs"), "md")? {
+            let path = format!("usr/share/doc/rondpoint/{}", file_name(&page));
+            payload.add(&path, read(&page)?);
+        }
+        for path in SHARED {
+            let path = self.checkout.join(path);
+            payload.add(&format!("usr/share/rondpoint/{}", file_name(&path)), read(&path)?);
         }
         Ok(payload)
     }
@@ -103,20 +114,6 @@ impl Sources {
         Ok(Some(payload))
     }
 
-    fn pages(&self) -> Result<Vec<PathBuf>> {
-        let folder = self.manual.join("man");
-        let names = fs::read_dir(&folder).with_context(|| format!("{}", folder.display()))?;
-        let mut pages = Vec::new();
-        for name in names {
-            pages.push(name?.path());
-        }
-        pages.sort();
-        if pages.is_empty() {
-            bail!("{}: expected man pages", folder.display());
-        }
-        Ok(pages)
-    }
-
     fn add_documents(&self, payload: &mut Payload, package: &str) -> Result<()> {
         let folder = format!("usr/share/doc/{package}");
         let changes = gzip(&read(&self.checkout.join("CHANGELOG.md"))?)?;
@@ -124,6 +121,28 @@ impl Sources {
         payload.add(&format!("{folder}/copyright"), copyright(&self.checkout)?);
         Ok(())
     }
+}
+
+/// The files of a folder with this ending, sorted.
+///
+/// # Errors
+/// There is none.
+fn list(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let names = fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
+    let mut files = Vec::new();
+    for name in names {
+        files.push(name?.path());
+    }
+    files.retain(|file| file.extension().is_some_and(|one| one == ending));
+    files.sort();
+    if files.is_empty() {
+        bail!("{}: expected files that end in .{ending}", folder.display());
+    }
+    Ok(files)
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The licences, as Debian wants them in one file.

@@ -118,7 +118,7 @@ fn a_deb_has_its_three_members_and_its_sums_are_those_of_its_files() {
     }
     let data = files(&unzip(&found[2].1));
     assert_eq!(data["usr/bin/rondpoint"], (0o755, b"\x7fELF program".to_vec()));
-    for example in ["rondpoint-metrics.conf", "rondpoint-perf.conf", "grafana.json"] {
+    for example in ["rondpoint-metrics.conf", "rondpoint-perf.conf"] {
         assert!(data.contains_key(&format!("usr/share/doc/rondpoint/{example}")), "{example}");
     }
     assert_eq!(data["usr/lib/rondpoint/numad"].1, b"../../bin/rondpoint");
@@ -133,6 +133,60 @@ fn a_deb_has_its_three_members_and_its_sums_are_those_of_its_files() {
         control.get("conffiles").map_or(0, |(_, text)| text.split(|b| *b == b'\n').count() - 1);
     let links = 1;
     assert_eq!(summed + conffiles + links, data.len(), "every file has its sum or is edited");
+}
+
+/// What the unit, the configuration and the pages name for a reader is installed. Pages of results
+/// and of the sources are not.
+#[test]
+fn what_the_installed_texts_name_is_installed() {
+    let (_folder, output) = packed(false);
+    let data = files(&unzip(&members(&named(&output, "rondpoint_0.1.0_amd64.deb"))[2].1));
+    let text = |path: &str| String::from_utf8(data[path].1.clone()).unwrap();
+    let folder = "usr/share/doc/rondpoint";
+    let mut links = 0;
+    for page in ["daemon", "safety", "reference", "how-it-decides", "guide"] {
+        for rest in text(&format!("{folder}/{page}.md")).split("](").skip(1) {
+            let link = rest.split([')', '#']).next().unwrap();
+            if link.ends_with(".md") && !link.contains('/') {
+                assert!(data.contains_key(&format!("{folder}/{link}")), "{page}.md: {link}");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 10, "{links}");
+    let mut named = 0;
+    for path in data.keys().filter(|path| path.ends_with(".md") || path.contains("/systemd/")) {
+        let text = text(path);
+        for (begin, _) in text.match_indices("/usr/share/") {
+            let is_end = |one: char| one.is_whitespace() || "`,;)\"'".contains(one);
+            let path = text[begin..].split(is_end).next().unwrap();
+            let path = path.trim_start_matches('/').trim_end_matches('.');
+            let is_there =
+                data.keys().any(|one| one == path || one.starts_with(&format!("{path}/")));
+            assert!(is_there || !path.contains("rondpoint"), "{path} is not in the package");
+            named += usize::from(is_there);
+        }
+    }
+    assert!(named >= 4, "{named}");
+    for path in ["rondpoint.schema.json", "grafana.json"] {
+        let bytes = &data[&format!("usr/share/rondpoint/{path}")].1;
+        serde_json::from_slice::<serde_json::Value>(bytes).expect("JSON");
+    }
+}
+
+/// Debian Policy 12.5 and 12.7: every package has its copyright, and its changelog compressed.
+#[test]
+fn every_deb_has_its_copyright_and_its_changelog() {
+    let (_folder, output) = packed(true);
+    for package in ["rondpoint", "rondpoint-replica"] {
+        let deb = named(&output, &format!("/{package}_0.1.0_amd64.deb"));
+        let data = files(&unzip(&members(&deb)[2].1));
+        let file = |name: &str| &data[&format!("usr/share/doc/{package}/{name}")].1;
+        let copyright = String::from_utf8_lossy(file("copyright"));
+        assert!(copyright.contains("MIT License") && copyright.contains("Apache License"));
+        let changes = unzip(file("changelog.gz"));
+        assert_eq!(changes, fs::read(checkout().join("CHANGELOG.md")).unwrap());
+    }
 }
 
 #[test]
@@ -222,21 +276,54 @@ fn the_tar_archive_is_for_any_prefix_and_the_same_each_time() {
     }
 }
 
-/// The manifest grants what `docs/safety.md` says a manager keeps of capabilities, and nothing that
-/// Kubernetes could grant beside.
+/// Names of capabilities in a text, without `CAP_`, sorted.
+fn capabilities(text: &str) -> Vec<String> {
+    let words = text.split(|one: char| !one.is_ascii_uppercase() && one != '_');
+    let mut names: Vec<String> = words
+        .filter(|word| word.len() > 2)
+        .map(|word| word.trim_start_matches("CAP_").to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The manifest and the unit grant what the daemon keeps by its row in `docs/safety.md`. A test of
+/// the program compares the row with the running daemon.
 #[test]
-fn the_manifest_grants_three_capabilities_and_no_more() {
+fn the_manifest_and_the_unit_grant_the_capabilities_that_the_daemon_keeps() {
+    let read = |path: &str| fs::read_to_string(checkout().join(path)).unwrap();
+    let line = |text: &str, begin: &str| {
+        let mut lines = text.lines().map(str::trim);
+        lines.find_map(|line| line.strip_prefix(begin)).unwrap_or_default().to_owned()
+    };
+    let row = line(&read("docs/safety.md"), "| `daemon` |");
+    let kept = capabilities(row.split('|').next().unwrap());
+    assert_eq!(kept, ["PERFMON", "SYS_NICE", "SYS_PTRACE"]);
+    let manifest = read("packaging/kubernetes/daemonset.yaml");
+    assert_eq!(capabilities(&line(&manifest, "add:")), kept);
+    let unit = read("packaging/rondpoint.service");
+    for set in ["CapabilityBoundingSet=", "AmbientCapabilities="] {
+        assert_eq!(capabilities(&line(&unit, set)), kept, "{set}");
+    }
+}
+
+/// The default profiles of container runtimes forbid a manager's work. The manifest lifts them and
+/// nothing that Kubernetes could grant beside.
+#[test]
+fn the_manifest_lifts_the_profiles_that_forbid_moves_and_nothing_more() {
     let (_folder, output) = packed(false);
     let text = String::from_utf8(named(&output, "daemonset.yaml")).unwrap();
     let has = |line: &str| text.lines().any(|one| one.trim() == line);
     for line in [
         "drop: [ALL]",
-        "add: [SYS_NICE, SYS_PTRACE, PERFMON]",
         "allowPrivilegeEscalation: false",
         "readOnlyRootFilesystem: true",
         "privileged: false",
         "automountServiceAccountToken: false",
-        "seccompProfile: { type: RuntimeDefault }",
+        "seccompProfile: { type: Unconfined }",
+        "appArmorProfile: { type: Unconfined }",
+        "container.apparmor.security.beta.kubernetes.io/rondpoint: unconfined",
+        "- { name: cgroup, mountPath: /sys/fs/cgroup, readOnly: true }",
         "image: rondpoint:0.1.0",
         "mode = \"observe\"",
     ] {

@@ -5,8 +5,8 @@
 
 mod lanes;
 mod output;
+mod witnesses;
 
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,7 +16,6 @@ use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use self::output::Output;
-use crate::tidy::root;
 use crate::times::Times;
 use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
 
@@ -93,9 +92,10 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages, or emulate machines on all cores.
-const LAB_STAGES: [Stage; 7] = [
-    ("event tables against the kernel's own lists", event_tables),
-    ("SPE packets against the kernel's own decoder", spe_packets),
+const LAB_STAGES: [Stage; 8] = [
+    ("event tables against the kernel's own lists", witnesses::event_tables),
+    ("SPE packets against the kernel's own decoder", witnesses::spe_packets),
+    ("captured machines as XML, read by hwloc", witnesses::hwloc),
     ("the README's first command, in a fresh clone", fresh_clone::test),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))
@@ -203,35 +203,6 @@ fn close(arguments: &Arguments, total: &Tally) {
 fn cargo(arguments: &[&str]) -> Result<Tally> {
     let title = format!("cargo {}", arguments[0]);
     Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
-}
-
-/// Checks every line of the product's event tables. The program prints differences and counts.
-fn event_tables() -> Result<Tally> {
-    let lists = setup::kernel_sources()?.lists();
-    let mut command = cargo::command();
-    command.args(["run", "--quiet", "--package", "rondpoint-linux", "--example", "witness", "--"]);
-    let status = command.arg(&lists).status().context("cargo: cannot run")?;
-    Ok(Tally::one(status.success()))
-}
-
-/// Number of packets that both decoders read in a stage.
-const SPE_PACKETS: &str = "1000000";
-
-/// Reads generated packets with both decoders. The program prints differences and counts.
-fn spe_packets() -> Result<Tally> {
-    let sources = setup::kernel_sources()?;
-    let folder = lab::target_folder().join("witness");
-    fs::create_dir_all(&folder).with_context(|| format!("{}: cannot create", folder.display()))?;
-    let program = folder.join("spe_decoder");
-    let driver = root().join("crates/linux/examples/spe_witness/driver.c");
-    let compiled = sources.compile_decoder(&driver, &program).status().context("cc: cannot run")?;
-    if !compiled.success() {
-        bail!("{}: cannot compile", driver.display());
-    }
-    let mut command = cargo::command();
-    let what = ["run", "--quiet", "--package", "rondpoint-linux", "--example", "spe_witness", "--"];
-    let status = command.args(what).arg(&program).arg(SPE_PACKETS).status();
-    Ok(Tally::one(status.context("cargo: cannot run")?.success()))
 }
 
 /// Runs the unit, integration and documentation tests of all crates. Shows failures, counts all.

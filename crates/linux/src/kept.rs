@@ -34,6 +34,20 @@ impl Kept {
         Self { path, file: None, keep }
     }
 
+    /// Changes whether it stays open after a reading. Without `keep` an open file is closed.
+    pub(crate) fn keep(&mut self, keep: bool) {
+        self.keep = keep;
+        if !keep {
+            self.file = None;
+        }
+    }
+
+    /// Whether it is open between two readings.
+    #[cfg(test)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// Reads and parses the present content; `None` if the file does not exist or its task has
     /// ended.
     ///

@@ -291,7 +291,10 @@ pub fn is_of_another(folder: &Path) -> bool {
 
 /// Makes a folder that only its owner may enter. A folder of another user is refused, because a
 /// restore trusts its ledgers.
-fn make_private(folder: &Path) -> Result<(), LinuxError> {
+///
+/// # Errors
+/// Another user may write the folder, or it cannot be made.
+pub fn make_private(folder: &Path) -> Result<(), LinuxError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| failed(folder, "create", source))?;
     check_private(folder)

@@ -158,6 +158,13 @@ impl Observer {
         self.sensors.tasks.follow(roots, left);
     }
 
+    /// Tells of `(parent, child)` of processes as just read, for trees that come and go. A caller
+    /// that reads the parent of every process now and then spares the observer all lists of
+    /// children. The next look asks again for the parent of each process that is missing.
+    pub fn tell_parents(&mut self, pairs: &[(Pid, Pid)]) {
+        self.sensors.tasks.tell_parents(pairs);
+    }
+
     /// The root of each process at the last look.
     #[must_use]
     pub fn origins(&self) -> &BTreeMap<Pid, Pid> {
@@ -198,10 +205,11 @@ impl Observer {
         std::mem::take(&mut self.sensors.tasks.refused)
     }
 
-    /// Whether there are more processes or threads than this observer follows.
+    /// Roots of the trees that have more processes or threads than their share of what this
+    /// observer follows.
     #[must_use]
-    pub fn overflowed(&self) -> bool {
-        self.sensors.tasks.overflowed
+    pub fn seen_in_part(&self) -> BTreeSet<Pid> {
+        self.sensors.tasks.seen_in_part()
     }
 
     /// The discovered machine.

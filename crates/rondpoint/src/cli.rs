@@ -37,7 +37,7 @@ const DETAILS: &str = "
 
 Exit status:
   0    good
-  1    a check failed
+  1    the command failed, or a check did
   2    bad usage or input
   125  run, attach, record and observe: rondpoint itself failed, bad usage included
   126  the program cannot be run

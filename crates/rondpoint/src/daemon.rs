@@ -3,6 +3,7 @@
 mod accounts;
 mod board;
 mod census;
+mod cgroups;
 pub(crate) mod config;
 mod failures;
 mod http;
@@ -49,7 +50,8 @@ The daemon only observes until its configuration says `mode = \"act\"`. SIGHUP r
 configuration again. SIGTERM gives threads back their first CPUs and ends the daemon.
 Exit status: 0 good, 1 it failed, 2 the configuration is wrong.";
 
-/// Exit status of a wrong configuration.
+/// Exit status of a wrong configuration. The service manager does not start such a daemon anew:
+/// `RestartPreventExitStatus=` of packaging/rondpoint.service.
 const BAD_CONFIGURATION: u8 = 2;
 /// How long no process is looked for while none is managed, at most: `[manage] look_every_s` is
 /// usually shorter.
@@ -102,11 +104,21 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
         return ExitCode::FAILURE;
     }
     log::begin(config.log.level);
-    match run(config, arguments.config) {
+    let failed = |error: &anyhow::Error| {
+        tracing::error!("{}", terminal::told(error));
+        terminal::fail("daemon", error);
+    };
+    let (station, board) = match open(config, arguments.config) {
+        Ok(opened) => opened,
+        Err(error) => {
+            failed(&error);
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(station, &board) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", terminal::told(&error));
-            terminal::fail("daemon", &error);
+            failed(&error);
             ExitCode::FAILURE
         }
     }
@@ -163,8 +175,7 @@ fn open(config: Config, file: Option<PathBuf>) -> Result<(Station, Shared)> {
     Ok((Station::new(parts, notes), shared))
 }
 
-fn run(config: Config, file: Option<PathBuf>) -> Result<()> {
-    let (mut station, board) = open(config, file)?;
+fn run(mut station: Station, board: &Shared) -> Result<()> {
     let trees = Trees::new(station.observer().machine().topology.clone());
     let first = (station.observer().observe()?, Instant::now());
     let act = station.acts();
@@ -175,7 +186,7 @@ fn run(config: Config, file: Option<PathBuf>) -> Result<()> {
     tracing::info!(acts = act, policies = ?station.config().policy.policies, "ready");
     let full = controller.full_sampling();
     let mut host = LiveHost::new(station, trees, first, &guard, full);
-    let ran = manage(&mut host, &mut controller, &board);
+    let ran = manage(&mut host, &mut controller, board);
     host.watched.notify().stopping();
     if ran.is_err() {
         // Perhaps for want of descriptors, which putting back needs too.
@@ -224,9 +235,11 @@ fn manage(host: &mut LiveHost<Station>, controller: &mut Controller, board: &Sha
         if host.watched.take_stale() {
             let act = host.watched.acts();
             let config = host.watched.config();
+            let guard = config.guard(act, &host.watched.observer_ref().machine().topology);
             let plans = controller.last_plan_number();
             let anew = self::controller(config, act, host.watched.observer_ref())?;
             *controller = anew.numbered_after(plans);
+            host.keep_to(&guard, controller.full_sampling());
             outcomes.clear();
         }
     }
@@ -239,6 +252,7 @@ fn go_on(host: &mut LiveHost<Station>, remedy: Remedy, error: anyhow::Error) -> 
         Remedy::CountNothing => host.watched.observer().let_go(),
         Remedy::End => return Err(error),
     }
+    host.watched.count_failed_look();
     host.watched.note(format!("a look failed, so masks were restored: {}", terminal::told(&error)));
     host.watched.begin_anew(&mut host.trees);
     host.watched.wait(&mut host.trees, Instant::now() + AFTER_FAILURE)

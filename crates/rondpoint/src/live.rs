@@ -127,6 +127,13 @@ impl<W: Watched> LiveHost<W> {
         }
     }
 
+    /// From now on the budget of samples is that of a new controller; arguments as in
+    /// [`LiveHost::new`].
+    pub(crate) fn keep_to(&mut self, guard: &GuardSettings, full_sampling: Option<u64>) {
+        self.samples_per_s_per_cpu = guard.samples_per_s_per_cpu;
+        self.rates.fastest = full_sampling;
+    }
+
     /// Every thread of the tree gets back the mask that it had.
     pub(crate) fn put_back_masks(&mut self) -> Restored {
         // A process born since the last look may have lost the parent that would lead to it.

@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, requires = "program")]
     sensor: Option<Sensor>,
 
-    /// Write to FILE instead of stderr, or of stdout where no program is run; - is stdout
+    /// Write to FILE, - is stdout (default: stderr where a program is run, else stdout)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -105,7 +105,7 @@ pub(crate) enum Sensor {
     Counters,
     /// Page faults, as on a machine without counters
     Faults,
-    /// Only what /proc says
+    /// Only what /proc says; too little to move anything
     Statistics,
 }
 

@@ -2,10 +2,14 @@
 //! recognised by the claims on its processes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::{fs, io};
 
 use rondpoint_core::Pid;
 use rondpoint_linux::observe::kernel::numa_balancing;
 use rondpoint_linux::observe::offers::{Feature, Offer, offer};
+use rondpoint_linux::parse::stat;
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, root};
 
@@ -21,18 +25,15 @@ const DAMON: &str = "kernel/mm/damon/admin/kdamonds";
 const MOVING: [&str; 2] = ["migrate_hot", "migrate_cold"];
 
 /// All other managers that are found among processes, by command and number, and in `/sys`.
-/// Nothing here needs privilege; a manager that cannot be read is not found.
-///
-/// Every user may give a process any name. So a name counts only if the process belongs to root or
-/// to this user.
+/// Nothing here needs privilege, but program files of others need it.
 pub(crate) fn find<'a>(from: &Root, processes: impl Iterator<Item = (&'a str, Pid)>) -> Vec<Other> {
     let mut others = Vec::new();
     let mut damon_threads = 0;
-    let is_named = |name: &str| MANAGERS.contains(&name) || name.starts_with(DAMON_THREAD);
-    for (command, pid) in processes.filter(|(command, _)| is_named(command)) {
-        if root::owner(from, pid).is_some_and(|owner| [0, effective_user()].contains(&owner)) {
-            others.extend(manager(command, pid));
-            damon_threads += u32::from(command.starts_with(DAMON_THREAD));
+    for (command, pid) in processes {
+        if MANAGERS.contains(&command) {
+            others.extend(manager(from, command, pid));
+        } else if command.starts_with(DAMON_THREAD) {
+            damon_threads += u32::from(is_kernel_thread(from, pid));
         }
     }
     others.extend(sched_ext(from));
@@ -47,14 +48,55 @@ pub(crate) fn is_rival(other: &Other) -> bool {
     MANAGERS.contains(&other.kind.as_str())
 }
 
-fn manager(command: &str, pid: Pid) -> Option<Other> {
-    MANAGERS.contains(&command).then(|| Other {
-        kind: command.to_string(),
-        pid: Some(pid.0),
-        what: format!(
-            "{command} places whole processes here: the daemon changes nothing while it runs"
-        ),
-    })
+/// A process by the name of a manager, if it is one by all that no user can choose.
+///
+/// A user chooses the name, as by a link `numad` to a set-user-ID program, and so its effective
+/// user. The real user, the program file and the PID namespace are the kernel's word.
+fn manager(from: &Root, name: &str, pid: Pid) -> Option<Other> {
+    let user = user_of_this_machine(from, pid)?;
+    let how = match fs::read_link(from.in_proc(format!("{pid}/exe"))) {
+        Ok(file) if program(&file) == Some(name.as_bytes()) => "by its program file",
+        Ok(_) => return None,
+        // It has ended, or is a thread of the kernel.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        // In doubt nothing is changed. A daemon that may not read this link may not look into
+        // processes of other users at all, so it has little to change.
+        Err(_) => "by its name: its program file cannot be read",
+    };
+    let what = format!(
+        "{name} places whole processes here: the daemon changes nothing while it runs (process \
+         {pid} of user {user}, recognised {how})"
+    );
+    Some(Other { kind: name.to_string(), pid: Some(pid.0), what })
+}
+
+/// The user of a process: root or this one. `None` if its real, effective, saved and file system
+/// users differ, as in a set-user-ID program. `None` also in another PID namespace than that of
+/// `/proc`, as in a container.
+fn user_of_this_machine(from: &Root, pid: Pid) -> Option<u32> {
+    let status = root::read_optional(&from.in_proc(format!("{pid}/status"))).ok()??;
+    let status = String::from_utf8_lossy(&status);
+    let numbers = |word: &str| -> Option<Vec<u32>> {
+        let line = status.lines().find_map(|line| line.strip_prefix(word))?;
+        line.split_whitespace().map(|number| number.parse().ok()).collect()
+    };
+    let users = numbers("Uid:")?;
+    let user = *users.first()?;
+    let is_trusted = [0, effective_user()].contains(&user) && users.iter().all(|one| *one == user);
+    // A process has a number in each namespace from that of `/proc` to its own (Linux 4.1).
+    let is_here = numbers("NSpid:").is_none_or(|numbers| numbers.len() == 1);
+    (is_trusted && is_here).then_some(user)
+}
+
+/// Name of a program's file, which an upgrade may have removed since the program began.
+fn program(file: &Path) -> Option<&[u8]> {
+    let name = file.file_name()?.as_bytes();
+    Some(name.strip_suffix(b" (deleted)").unwrap_or(name))
+}
+
+fn is_kernel_thread(from: &Root, pid: Pid) -> bool {
+    let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
+    bytes.and_then(|bytes| stat::parse(&bytes).ok()).is_some_and(|found| found.is_kernel_thread)
 }
 
 fn text(from: &Root, path: &str) -> Option<String> {
@@ -170,9 +212,9 @@ fn balancing(from: &Root) -> Option<Other> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    const ROOT: &str = "0\t0\t0\t0";
 
     fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let folder = tempfile::tempdir().unwrap();
@@ -185,6 +227,25 @@ mod tests {
         (folder, from)
     }
 
+    /// What `/proc` says of a process: its four users, its numbers and its program file.
+    fn process(from: &Root, pid: u32, users: &str, numbers: &str, file: &str) {
+        let folder = from.in_proc(pid.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let status = format!("Name:\tnumad\nUid:\t{users}\nNSpid:\t{numbers}\n");
+        fs::write(folder.join("status"), status).unwrap();
+        std::os::unix::fs::symlink(file, folder.join("exe")).unwrap();
+    }
+
+    /// A thread with these flags of `/proc/PID/stat`.
+    fn thread(from: &Root, pid: u32, flags: u32) {
+        fs::create_dir_all(from.in_proc(pid.to_string())).unwrap();
+        let line = format!("{pid} (kdamond.0) S 2 0 0 0 -1 {flags}{}\n", " 0".repeat(43));
+        fs::write(from.in_proc(format!("{pid}/stat")), line).unwrap();
+    }
+
+    /// `PF_KTHREAD` of include/linux/sched.h.
+    const KERNELS: u32 = 0x0020_0000;
+
     fn kinds(from: &Root, processes: &[(&str, Pid)]) -> Vec<String> {
         find(from, processes.iter().copied()).into_iter().map(|other| other.kind).collect()
     }
@@ -196,8 +257,8 @@ mod tests {
             ("sys/kernel/sched_ext/root/ops", "rusty\n"),
             ("sys/kernel/debug/sched/llc_balancing/enabled", "1\n"),
             ("proc/sys/kernel/numa_balancing", "2\n"),
-            ("proc/7/comm", "numad\n"),
         ]);
+        process(&from, 7, ROOT, "7", "/usr/bin/numad");
         let processes = [("bash", Pid(6)), ("numad", Pid(7)), ("memtierd", Pid(8))];
         let found = find(&from, processes.into_iter());
         let kinds: Vec<&str> = found.iter().map(|other| other.kind.as_str()).collect();
@@ -216,13 +277,14 @@ mod tests {
         let (action, target) =
             (format!("{one}/schemes/0/action"), format!("{one}/targets/0/pid_target"));
         let with = |state_text: &str, action_text: &str| {
-            machine(&[
+            let (folder, from) = machine(&[
                 (&count, "2\n"),
                 (&state, state_text),
                 (&action, action_text),
                 (&target, "41\n"),
-                ("proc/9/comm", "kdamond.1\n"),
-            ])
+            ]);
+            self::thread(&from, 9, KERNELS);
+            (folder, from)
         };
         let thread = [("kdamond.1", Pid(9))];
         let (_moves, from) = with("on\n", "migrate_hot\n");
@@ -233,24 +295,54 @@ mod tests {
         assert!(moved_by_damon(&from).is_empty());
         let (_off, from) = with("off\n", "migrate_hot\n");
         assert_eq!(kinds(&from, &thread), [""; 0]);
-        let (_unreadable, from) = machine(&[("proc/9/comm", "kdamond.1\n")]);
+        let (_unreadable, from) = machine(&[]);
+        self::thread(&from, 9, KERNELS);
         assert_eq!(kinds(&from, &thread), ["damon"], "its thread is seen");
     }
 
     #[test]
     fn a_name_of_a_manager_counts_for_nothing_if_another_user_chose_it() {
-        const STRANGER: u32 = 65_534;
-        if effective_user() != 0 {
-            println!("not tried: only root gives a file to another user");
-            return;
+        const STRANGERS: &str = "65534\t65534\t65534\t65534";
+        for (users, numbers, file, expected) in [
+            (ROOT, "7", "/usr/sbin/numad", true),
+            (ROOT, "7", "/usr/bin/numad (deleted)", true),
+            (STRANGERS, "7", "/srv/stranger/numad", false),
+            // A link to a set-user-ID program, such as su, sudo with all users root, or a hard one.
+            ("65534\t0\t0\t0", "7", "/usr/bin/su", false),
+            (ROOT, "7", "/usr/bin/sudo", false),
+            ("65534\t0\t0\t0", "7", "/srv/stranger/numad", false),
+            // A script, and libvirt's link to this program.
+            (ROOT, "7", "/usr/bin/dash", false),
+            (ROOT, "7", "/usr/bin/rondpoint", false),
+            // In a container it may be root, too.
+            (ROOT, "7\t1", "/usr/bin/numad", false),
+        ] {
+            let (_folder, from) = machine(&[]);
+            process(&from, 7, users, numbers, file);
+            let found = kinds(&from, &[("numad", Pid(7))]);
+            assert_eq!(!found.is_empty(), expected, "{users:?} {numbers:?} {file}");
         }
-        let (folder, from) = machine(&[("proc/7/comm", "numad\n"), ("proc/9/comm", "x\n")]);
-        let processes = [("numad", Pid(7)), ("kdamond.0", Pid(9))];
-        assert_eq!(kinds(&from, &processes), ["numad", "damon"]);
-        for pid in ["7", "9"] {
-            let path = folder.path().join("proc").join(pid);
-            std::os::unix::fs::chown(path, Some(STRANGER), None).unwrap();
-        }
-        assert_eq!(kinds(&from, &processes), [""; 0]);
+        let (_folder, from) = machine(&[]);
+        thread(&from, 9, 0);
+        assert_eq!(kinds(&from, &[("kdamond.0", Pid(9))]), [""; 0], "no thread of the kernel");
+        thread(&from, 9, KERNELS);
+        assert_eq!(kinds(&from, &[("kdamond.0", Pid(9))]), ["damon"]);
+    }
+
+    #[test]
+    fn a_manager_is_told_with_how_it_was_recognised_and_counts_in_doubt() {
+        let (_folder, from) = machine(&[]);
+        process(&from, 7, ROOT, "7", "/usr/bin/numad");
+        let told = || find(&from, [("numad", Pid(7))].into_iter()).pop().map(|other| other.what);
+        let begin = "numad places whole processes here: the daemon changes nothing while it runs \
+                     (process 7 of user 0, recognised ";
+        assert_eq!(told(), Some(format!("{begin}by its program file)")));
+        let link = from.in_proc("7/exe");
+        fs::remove_file(&link).unwrap();
+        assert_eq!(told(), None, "it has ended");
+        // No link: the kernel refuses to read one that this user may not read.
+        fs::write(&link, "").unwrap();
+        let unread = "by its name: its program file cannot be read)";
+        assert_eq!(told(), Some(format!("{begin}{unread}")));
     }
 }

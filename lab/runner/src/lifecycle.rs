@@ -18,7 +18,7 @@ use crate::lab::{Lab, cut_machine};
 use crate::programs::guest::add_package;
 use crate::vm::{Boot, Emulation};
 
-/// Host time after which the guest is given up. On two free CPUs it takes two to three minutes.
+/// Host time after which the guest is given up. On two free CPUs it takes three to four minutes.
 const LIMIT: Duration = Duration::from_secs(900);
 const MACHINE: &str = "nmass-2";
 const CPUS_PER_NODE: u32 = 2;
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     eprintln!("Debian with systemd, {} MB, in the guest …", guest.size() / 1_000_000);
     let began = Instant::now();
-    let record = boot.watched(Emulation::PlainThreads, |_, _| ())?;
+    let record = boot.watched(Emulation::Plain, |_, _| ())?;
     let said = String::from_utf8_lossy(&record.stdout).replace('\r', "");
     let outcome = Outcome::of(&said)?;
     print!("{}", outcome.text());

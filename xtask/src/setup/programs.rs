@@ -95,6 +95,16 @@ pub(crate) fn all() -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// The folders with the packages that this file names and those that they depend on. Missing ones
+/// are fetched.
+pub(crate) fn folders(file: &Path) -> Result<Vec<PathBuf>> {
+    let cache = cache_folder(|name| std::env::var(name).ok())?;
+    provide(&cache, &[file.to_owned()], false)?;
+    let (name, asked) = read(file)?;
+    let folders = Fetched::load(&cache).folders(&cache, &name, &asked);
+    folders.with_context(|| format!("{}: its packages are not in the cache", file.display()))
+}
+
 /// Fetches and unpacks missing packages of the programs of these files. `refresh`: look for newer
 /// packages too.
 pub(crate) fn provide(cache: &Path, files: &[PathBuf], refresh: bool) -> Result<()> {

@@ -1,5 +1,7 @@
 //! Gives threads their first masks back: of a whole tree, or of a process that is left alone.
 
+use std::collections::BTreeSet;
+
 use rondpoint_core::Nanos;
 
 use super::answers::Answers;
@@ -14,6 +16,12 @@ impl Actor {
     #[must_use]
     pub fn has_changed_masks(&self) -> bool {
         !self.masks.is_empty()
+    }
+
+    /// Processes with threads that have masks of ours.
+    #[must_use]
+    pub fn changed_processes(&self) -> BTreeSet<Identity> {
+        self.masks.tasks().map(|task| task.process).collect()
     }
 
     /// Restores all masks of the tree, and forgets them unless the kernel refused one. Returns the
@@ -31,8 +39,12 @@ impl Actor {
 
     /// Restores the masks of one process, which is not managed from now on. Returns the entries for
     /// the ledger as [`Self::begin_anew`] does. If the kernel refuses a mask, all are tried again
-    /// when the tree ends.
+    /// when the tree ends. Nothing happens for a process that has ended: its number may belong to
+    /// another one.
     pub fn release(&mut self, process: Identity) -> (threads::Restored, Vec<Entry>) {
+        if matches!(process.lives(&self.root), Ok(false)) {
+            return Default::default();
+        }
         let restored = threads::restore_process(&self.root, &self.masks, process);
         if restored.refused > 0 {
             return (restored, Vec::new());

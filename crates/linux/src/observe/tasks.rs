@@ -3,6 +3,7 @@
 //! A process enters by its number, by a fork record or as a child of a known process. It leaves
 //! when it has gone. Processes that vanish while they are read are normal.
 
+mod allotment;
 mod children;
 mod doze;
 mod family;
@@ -11,7 +12,9 @@ mod memory;
 mod newborn;
 mod pausing;
 mod place;
+mod shares;
 mod still;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,6 +24,7 @@ use std::time::{Duration, Instant};
 use rondpoint_core::observation::{ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Nanos, NodeSet, Pid, Tid, Topology};
 
+use self::allotment::Places;
 use self::children::Children;
 use self::doze::Doze;
 use self::family::Family;
@@ -39,14 +43,16 @@ use crate::root::{self, Root};
 use crate::syscall::memory::page_bytes;
 use crate::syscall::process::ticks_per_second;
 
-/// Most processes that are followed (our choice). Further processes are still in the tree's counts.
+/// Most processes that are followed (our choice), shared by all trees. Further processes are still
+/// in the tree's counts.
 pub const MAX_PROCESSES: usize = 1024;
-/// Most threads that are followed (our choice).
+/// Most threads that are followed (our choice), shared by all trees.
 pub const MAX_THREADS: usize = 4096;
-/// Most descriptors for the counters of single threads (our choice). Further threads are observed
-/// by `/proc` only.
+/// Most descriptors for the counters of single threads (our choice), shared by all trees. Further
+/// threads are observed by `/proc` only.
 const MAX_DESCRIPTORS: usize = 4096;
-/// Most threads whose files are kept open, with two descriptors each (our choice).
+/// Most threads whose files are kept open, with two descriptors each (our choice), shared by all
+/// trees.
 const MAX_KEPT_THREADS: usize = 512;
 
 /// Least time between two readings of all lists of children (our choice). Records are missing of
@@ -71,13 +77,18 @@ pub struct Tasks {
     clocks_at: Nanos,
     /// Events to count for each thread.
     plan: Option<ThreadPlan>,
-    counted_threads: usize,
+    /// Places for further threads of each tree in this look, by root.
+    places: BTreeMap<Pid, Places>,
+    /// Whether there are counters for the threads of all trees.
+    may_count_all: bool,
     /// When all lists of children are read next, whatever records say.
     listed_next: Instant,
     /// Most processes that are followed.
     most_processes: usize,
-    /// Whether there were more processes or threads at the last look than are followed.
-    pub overflowed: bool,
+    /// Most threads that are followed.
+    most_threads: usize,
+    /// When a process of a tree was last left out, because there were too many; by root.
+    crowded: BTreeMap<Pid, Instant>,
     /// Processes of trees that come and go that may not be read, with the kernel's errors.
     pub refused: BTreeMap<Pid, String>,
     paused: Option<Paused>,
@@ -107,6 +118,8 @@ struct Process {
     copies: Copies,
     doze: Doze,
     threads: BTreeMap<Tid, Thread>,
+    /// Whether it had more threads at its last reading than are followed.
+    is_in_part: bool,
     allowed_nodes: Option<NodeSet>,
     last: ProcessObservation,
 }
@@ -121,6 +134,8 @@ struct Thread {
     stat: Kept,
     schedstat: Kept,
     counters: Option<ThreadCounters>,
+    /// Its counters were closed for another tree.
+    gave_counters: bool,
 }
 
 impl Tasks {
@@ -144,10 +159,12 @@ impl Tasks {
             processes: BTreeMap::new(),
             clocks_at: Nanos(0),
             plan,
-            counted_threads: 0,
+            places: BTreeMap::new(),
+            may_count_all: true,
             listed_next: Instant::now() + BETWEEN_LISTS,
             most_processes: MAX_PROCESSES,
-            overflowed: false,
+            most_threads: MAX_THREADS,
+            crowded: BTreeMap::new(),
             refused: BTreeMap::new(),
             paused: None,
             newborn: Newborn::default(),
@@ -181,7 +198,9 @@ impl Tasks {
     /// descendants are left out.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         self.family.follow(roots, left);
-        let Self { family, processes, .. } = self;
+        let Self { family, processes, crowded, newborn, .. } = self;
+        crowded.retain(|root, _| family.is_root(*root));
+        newborn.keep(|root| family.is_root(root));
         processes.retain(|pid, _| family.root_of(*pid).is_some() && !family.is_left(*pid));
     }
 
@@ -195,6 +214,16 @@ impl Tasks {
     #[must_use]
     pub fn origins(&self) -> &BTreeMap<Pid, Pid> {
         self.family.origins()
+    }
+
+    /// Roots of the trees that have more processes or threads than are followed.
+    #[must_use]
+    pub fn seen_in_part(&self) -> BTreeSet<Pid> {
+        let in_part = self.processes.iter().filter(|(_, process)| process.is_in_part);
+        let roots = in_part.filter_map(|(pid, _)| self.family.root_of(*pid));
+        let is_recent = |(_, at): &(&Pid, &Instant)| at.elapsed() < 2 * BETWEEN_LISTS;
+        let crowded = self.crowded.iter().filter(is_recent).map(|(root, _)| *root);
+        roots.chain(crowded).collect()
     }
 
     fn path(&self, pid: Pid, file: &str) -> PathBuf {
@@ -211,27 +240,28 @@ impl Tasks {
         topology: &Topology,
         births: Births<'_>,
     ) -> Result<Vec<ProcessObservation>, LinuxError> {
-        self.overflowed = false;
         let still = self.find_still()?;
         let mut members = self.members_so_far(births, &still)?;
         let is_known = |pid, tid| {
             self.processes.get(&pid).is_some_and(|process| process.threads.contains_key(&tid))
         };
-        let held = self.newborn.hold_back(&mut members.awake, &members.still, is_known);
+        let root_of = |pid| self.family.root_of(pid).unwrap_or(pid);
+        let held = self.newborn.hold_back(&mut members.awake, &members.still, is_known, root_of);
         self.family.set_loose(held);
-        let of_still = |pid| self.processes.get(pid).map_or(0, |still| still.threads.len());
-        let still: usize = members.still.iter().map(of_still).sum();
-        let mut budget = MAX_THREADS.saturating_sub(still);
+        let cut = self.allot(&mut members);
         // A single process shares memory with no other one of the tree.
         let may_share = members.len() > 1 && topology.node_count() > 1;
         for (pid, threads) in &members.awake {
-            match self.look_at_one(topology, *pid, threads, may_share, &mut budget) {
+            match self.look_at_one(topology, *pid, threads, may_share) {
                 // One process that may not be read must not hide the others.
                 Err(error) if self.family.first().is_none() => {
                     self.processes.remove(pid);
                     self.refused.insert(*pid, error.to_string());
                 }
                 looked => looked?,
+            }
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.is_in_part = cut.contains(pid);
             }
         }
         for pid in &members.still {
@@ -246,10 +276,6 @@ impl Tasks {
             }
         }
         self.processes.retain(|pid, _| members.contains(*pid) || Some(*pid) == first);
-        let counted = |process: &Process| {
-            process.threads.values().filter(|thread| thread.counters.is_some()).count()
-        };
-        self.counted_threads = self.processes.values().map(counted).sum();
         self.still = members.still;
         let seen = self.processes.values().filter(|process| !self.dozes(process));
         Ok(seen.map(|process| process.last.clone()).collect())
@@ -261,9 +287,8 @@ impl Tasks {
         pid: Pid,
         threads: &[Tid],
         may_share: bool,
-        budget: &mut usize,
     ) -> Result<(), LinuxError> {
-        self.look_at(topology, pid, threads, budget)?;
+        self.look_at(topology, pid, threads)?;
         self.look_at_memory(topology, pid, false)?;
         if self.replicates && topology.node_count() > 1 {
             self.look_at_copies(pid)?;
@@ -284,19 +309,13 @@ impl Tasks {
         self.processes.values_mut().flat_map(|process| process.threads.values_mut())
     }
 
-    fn look_at(
-        &mut self,
-        topology: &Topology,
-        pid: Pid,
-        alive: &[Tid],
-        budget: &mut usize,
-    ) -> Result<(), LinuxError> {
+    fn look_at(&mut self, topology: &Topology, pid: Pid, alive: &[Tid]) -> Result<(), LinuxError> {
         // If the number now belongs to another process, the open file gives ESRCH.
         let known = self.processes.get_mut(&pid).map(|process| process.stat.read(stat::parse));
         let (found, opened) = match known.transpose()?.flatten() {
             Some(found) => (Some(found), None),
             None => {
-                let mut file = Kept::new(self.path(pid, "stat"), self.may_keep());
+                let mut file = Kept::new(self.path(pid, "stat"), false);
                 (file.read(stat::parse)?, Some(file))
             }
         };
@@ -320,7 +339,7 @@ impl Tasks {
                 nodes.iter().filter_map(|&node| topology.node_of_kernel_id(node)).collect()
             });
             let last = ProcessObservation { pid, started, ..ProcessObservation::default() };
-            let stat = opened.unwrap_or_else(|| Kept::new(self.path(pid, "stat"), self.may_keep()));
+            let stat = opened.unwrap_or_else(|| Kept::new(self.path(pid, "stat"), false));
             let process = Process {
                 started,
                 clock,
@@ -333,6 +352,7 @@ impl Tasks {
                 copies: Copies::default(),
                 doze: Doze::new(clock),
                 threads: BTreeMap::new(),
+                is_in_part: false,
                 allowed_nodes,
                 last,
             };
@@ -342,20 +362,15 @@ impl Tasks {
         let only = (alive == [Tid(pid.0)]).then_some(&found);
         let mut threads = Vec::new();
         for &tid in alive {
-            if *budget == 0 {
-                self.overflowed = true;
-                break;
-            }
-            if let Some(thread) = self.look_at_thread(topology, pid, tid, only)? {
-                threads.push(thread);
-                *budget -= 1;
-            }
+            threads.extend(self.look_at_thread(topology, pid, tid, only)?);
         }
         threads.sort_by_key(|thread| thread.tid);
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(()) };
-        process.threads.retain(|tid, _| threads.iter().any(|thread| thread.tid == *tid));
-        // While the last thread ends, a process keeps its last threads.
-        if !threads.is_empty() {
+        let is_there = |tid: &Tid| threads.binary_search_by_key(tid, |thread| thread.tid).is_ok();
+        process.threads.retain(|tid, _| is_there(tid));
+        // While the last thread ends, a process keeps its last threads. One without a share of
+        // threads has none.
+        if !threads.is_empty() || alive.is_empty() {
             process.last.threads = threads;
         }
         process.read = Some(Reading { clock: process.clock, at: Instant::now() });
@@ -372,18 +387,22 @@ impl Tasks {
         tid: Tid,
         only: Option<&TaskStat>,
     ) -> Result<Option<ThreadObservation>, LinuxError> {
-        let file = |name: &str| self.path(pid, &format!("task/{tid}/{name}"));
         let known = self.processes.get(&pid).is_some_and(|known| known.threads.contains_key(&tid));
-        if !known {
+        if known {
+            self.count_again(pid, tid);
+        } else {
+            let folder = self.path(pid, &format!("task/{tid}"));
+            let file = |name: &str| folder.join(name);
             let state = read(&file("status"), status::parse)?.unwrap_or_default();
             let allowed = place::allowed(topology, state.cpus_allowed);
             let Some(allowed) = allowed else { return Ok(None) };
-            let keep = self.may_keep();
+            let keep = self.may_keep(pid);
             let (stat, schedstat) =
                 (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
-            let counters = self.open_counters(tid);
+            let counters = self.open_counters(pid, tid);
             if let Some(process) = self.processes.get_mut(&pid) {
-                process.threads.insert(tid, Thread { allowed, stat, schedstat, counters });
+                let thread = Thread { allowed, stat, schedstat, counters, gave_counters: false };
+                process.threads.insert(tid, thread);
             }
         }
         let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
@@ -407,14 +426,11 @@ impl Tasks {
         }))
     }
 
-    fn open_counters(&mut self, tid: Tid) -> Option<ThreadCounters> {
-        let plan = self.plan.as_ref()?;
-        if (self.counted_threads + 1) * plan.events() > MAX_DESCRIPTORS {
+    fn open_counters(&mut self, pid: Pid, tid: Tid) -> Option<ThreadCounters> {
+        if self.plan.is_none() || !self.may_count(pid) {
             return None;
         }
-        let counters = ThreadCounters::open(plan, tid)?;
-        self.counted_threads += 1;
-        Some(counters)
+        ThreadCounters::open(self.plan.as_ref()?, tid)
     }
 }
 

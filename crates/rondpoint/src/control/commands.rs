@@ -35,7 +35,7 @@ Examples:
 
 Exit status: 0 good, 1 no daemon answers.")]
 pub(crate) struct StatusArguments {
-    /// Print JSON (docs/daemon.md)
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 

@@ -153,6 +153,10 @@ pub(crate) struct Status {
     pub(crate) pid: u32,
     pub(crate) mode: Mode,
     pub(crate) paused: bool,
+    /// Whether anything may be changed now: false while it is paused, while another manager runs,
+    /// and if it may never act.
+    #[serde(default)]
+    pub(crate) acts: bool,
     /// File of its configuration.
     pub(crate) config: String,
     /// As they are configured, first the one with priority.

@@ -19,6 +19,7 @@ pub(super) fn status(status: &Status) -> String {
     let does = match (status.mode, status.paused) {
         (Mode::Observe, _) => "observes and changes nothing",
         (Mode::Act, true) => "is paused and changes nothing",
+        (Mode::Act, false) if !status.acts => "does not act for now",
         (Mode::Act, false) if status.senses_too_little() => {
             "changes nothing, for it senses by kernel statistics alone"
         }
@@ -362,7 +363,8 @@ mod tests {
     fn a_daemon_that_senses_too_little_to_act_says_so() {
         let head = |rung: &str, confidence| {
             let sensor = Sensor { rung: rung.to_string(), confidence, ..Sensor::default() };
-            let shown = status(&Status { mode: Mode::Act, sensor, ..Status::default() });
+            let acting = Status { mode: Mode::Act, acts: true, ..Status::default() };
+            let shown = status(&Status { sensor, ..acting });
             shown.lines().next().unwrap().to_string()
         };
         let alone = head(STATISTICS, 0.3);

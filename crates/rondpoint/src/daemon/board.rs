@@ -1,17 +1,18 @@
 //! State that the daemon keeps for its clients: the last window, the last decisions, sums.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
 use std::rc::Rc;
 
 use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
 use rondpoint_core::model::{App, Pages};
-use rondpoint_core::plan::{Action, Kind, Outcome, Refusal, StepResult};
+use rondpoint_core::plan::{Action, Kind, Outcome, Reason, Refusal, StepResult};
 use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{Model, Nanos, Pid, Topology};
 
+use super::metrics::{FailedSteps, Moved};
 use crate::compared;
 use crate::control::protocol::{Decision, Event, Totals, Verdicts};
 use crate::run::{cause, told};
@@ -35,6 +36,11 @@ pub(super) struct Board {
     pub(super) decisions: VecDeque<Decision>,
     pub(super) totals: Totals,
     pub(super) tallies: BTreeMap<Pid, Tally>,
+    /// What was done to each process since this was taken last.
+    pub(super) moved: BTreeMap<Pid, Moved>,
+    pub(super) failed_steps: FailedSteps,
+    /// Processes that were changed since their last verdict.
+    on_trial: BTreeSet<Pid>,
     /// Counts up with each look.
     pub(super) looks: u64,
     /// When it looked last, since boot.
@@ -76,6 +82,9 @@ impl Board {
             decisions: VecDeque::new(),
             totals: Totals::default(),
             tallies: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            failed_steps: FailedSteps::new(),
+            on_trial: BTreeSet::new(),
             looks: 0,
             at: Nanos(0),
             last: 0,
@@ -100,9 +109,35 @@ impl Board {
         self.last
     }
 
+    /// Whether a change of a process waits for its verdict.
+    pub(super) fn is_on_trial(&self, pid: Pid) -> bool {
+        self.on_trial.contains(&pid)
+    }
+
+    /// Decisions begin anew: no verdict comes on what was done before.
+    pub(super) fn forget_trials(&mut self) {
+        self.on_trial.clear();
+    }
+
+    /// Trials begin and end as those of the controller, which forgets a process that is in no
+    /// window.
+    fn note_trials(&mut self, step: &Step, outcomes: &[Outcome], apps: &[App]) {
+        self.on_trial.retain(|pid| {
+            let is_there = apps.binary_search_by_key(pid, |app| app.pid).is_ok();
+            is_there && step.judged.iter().all(|judged| judged.pid != *pid)
+        });
+        for outcome in outcomes.iter().filter(|outcome| outcome.result.has_effect()) {
+            let Some(proposal) = step.plan.steps.get(outcome.step) else { continue };
+            let is_tried = proposal.action.kind() != Kind::Sampling
+                && !matches!(proposal.reason, Reason::Undo(_));
+            self.on_trial.extend(proposal.action.pid().filter(|_| is_tried));
+        }
+    }
+
     fn take_in(&mut self, step: &Step, outcomes: &[Outcome]) {
         let Some(window) = &step.window else { return };
         self.forget_gone(&window.apps);
+        self.note_trials(step, outcomes, &window.apps);
         let judged: Vec<Decision> = step.judged.iter().map(|one| self.judged(one)).collect();
         judged.into_iter().for_each(|decision| self.enter(decision));
         self.totals.plans += u64::from(step.plan.acts());
@@ -223,8 +258,15 @@ impl Board {
     }
 
     fn count(&mut self, action: &Action, result: &StepResult) {
-        if !matches!(result, StepResult::Done | StepResult::Pages(_)) {
+        let failure = match result {
+            StepResult::Done | StepResult::Pages(_) => None,
+            StepResult::Gone => Some("gone"),
+            StepResult::Unsupported => Some("unsupported"),
+            StepResult::Refused { .. } => Some("refused"),
+        };
+        if let Some(cause) = failure {
             self.totals.failed_steps += 1;
+            *self.failed_steps.entry((name(action.kind()), cause)).or_default() += 1;
             return;
         }
         let (mut bytes, mut threads) = (0, 0);
@@ -251,6 +293,7 @@ impl Board {
             let tally = self.tallies.entry(pid).or_default();
             tally.moved_bytes += bytes;
             tally.moved_threads += threads;
+            *self.moved.entry(pid).or_default() += Moved { bytes, threads };
         }
     }
 
@@ -308,5 +351,40 @@ fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Traded => "worse, but others gained more: it stays",
         Verdict::NoWayBack => "worse, and it cannot be undone",
         Verdict::Returned => "not worse, but it goes back with another",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::plan::{Plan, Proposal};
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_core::{CpuSet, Tid};
+
+    use super::*;
+
+    /// A step that changes a process, with its result.
+    fn changed(board: &mut Board, pid: Pid, result: StepResult) {
+        let cpus = CpuSet::first(1);
+        let action = Action::SetAffinity { pid, tid: Tid(pid.0), cpus, via: None };
+        let reason = Reason::Other("a test".to_string());
+        let steps = vec![Proposal { policy: "test", action, reason }];
+        let plan = Plan { number: 1, steps, ..Plan::default() };
+        let outcome = Outcome { plan: 1, step: 0, result, spent: Nanos(0), frozen: Nanos(0) };
+        let window = Some(Model::empty(2));
+        board.take_in(&Step { plan, window, ..Step::default() }, &[outcome]);
+    }
+
+    #[test]
+    fn a_change_is_on_trial_until_its_verdict_or_until_the_process_is_in_no_window() {
+        let board = Board::new(&synthetic::parse("node:2 core:1").unwrap());
+        let mut board = board.borrow_mut();
+        changed(&mut board, Pid(7), StepResult::Refused { errno: 1 });
+        assert!(!board.is_on_trial(Pid(7)), "nothing was changed");
+        changed(&mut board, Pid(7), StepResult::Done);
+        assert!(board.is_on_trial(Pid(7)) && !board.is_on_trial(Pid(8)));
+        changed(&mut board, Pid(8), StepResult::Done);
+        assert!(board.is_on_trial(Pid(8)) && !board.is_on_trial(Pid(7)), "it sleeps or has ended");
+        board.forget_trials();
+        assert!(!board.is_on_trial(Pid(8)), "decisions begin anew");
     }
 }

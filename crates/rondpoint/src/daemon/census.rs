@@ -5,9 +5,11 @@
 //! process that is neither idle nor busy enough for the rules, it also reads how long threads
 //! waited for a CPU. On a crowded machine a process gets less CPU time than it would use.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use rondpoint_core::{Nanos, Pid};
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::parse::schedstat;
@@ -16,12 +18,16 @@ use rondpoint_linux::syscall::memory::page_bytes;
 use rondpoint_linux::syscall::process::ticks_per_second;
 use rondpoint_linux::{Root, root};
 
+use super::cgroups::Namespace;
 use super::rules::{self, Facts};
 
 /// Processes read at one look at most: some ten microseconds each.
 const MOST_READ: usize = 2_000;
 /// An idle process is read after twice the time each time, up to this.
 const SELDOM: Duration = Duration::from_secs(60);
+/// Time for which CPU use is measured at least, as a share of the usual time between two looks and
+/// of a second: ticks are coarse (our choice).
+const LEAST_MEASURED: u32 = 2;
 /// The same for a process that has ended: another one may get its number.
 const REUSED: Duration = Duration::from_secs(10);
 /// CPUs below which a process is idle.
@@ -39,6 +45,8 @@ pub(super) struct Census {
     /// Processes that have ended and wait for their parents, or cannot be read. Thousands of them
     /// would otherwise keep later processes from being read.
     unread: BTreeMap<Pid, Unread>,
+    /// Found when the first cgroup is read; it stays as long as this process.
+    namespace: OnceCell<Namespace>,
 }
 
 /// A process that was not readable.
@@ -83,8 +91,8 @@ pub(super) struct Pace {
 }
 
 impl Census {
-    /// Looks once.
-    pub(super) fn look(&mut self, from: &Root, pace: Pace) {
+    /// Looks once. Returns `(parent, child)` of each process that it read.
+    pub(super) fn look(&mut self, from: &Root, pace: Pace) -> Vec<(Pid, Pid)> {
         let names = root::list(&from.proc).unwrap_or_default();
         let pids: Vec<Pid> = names.iter().filter_map(|name| name.parse().ok().map(Pid)).collect();
         let there: std::collections::BTreeSet<Pid> = pids.iter().copied().collect();
@@ -107,6 +115,8 @@ impl Census {
         for (_, _, pid) in due.into_iter().take(MOST_READ) {
             self.read(from, pid, pace, now);
         }
+        let read = self.known.values().filter(|known| known.read_at == now);
+        read.map(|known| (known.parent, known.identity.pid)).collect()
     }
 
     fn read(&mut self, from: &Root, pid: Pid, pace: Pace, now: Instant) {
@@ -126,6 +136,16 @@ impl Census {
         let started = Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks));
         let identity = Identity { pid, started };
         let before = self.known.get(&pid).filter(|known| known.identity == identity);
+        let shortest = every.min(Duration::from_secs(1)) / LEAST_MEASURED;
+        let is_measured = |before: &&Known| now.duration_since(before.read_at) < shortest;
+        if let Some(before) = before.filter(is_measured) {
+            let resident_bytes = found.resident_pages.saturating_mul(page_bytes() as u64);
+            let facts = Facts { command: found.name, resident_bytes, ..before.facts.clone() };
+            let parent = Pid(found.parent);
+            let known = Known { parent, facts, threads: found.threads, ..before.clone() };
+            self.known.insert(pid, known);
+            return;
+        }
         let cpus = before.and_then(|before| {
             let elapsed = now.duration_since(before.read_at).as_secs_f64();
             let ran = found.cpu_time_ticks.saturating_sub(before.cpu_ticks) as f64 / ticks as f64;
@@ -174,13 +194,38 @@ impl Census {
 
     /// A process with its owner and its cgroup, which are looked up only for processes that matter.
     pub(super) fn complete(&mut self, from: &Root, pid: Pid) -> Option<&Known> {
-        let known = self.known.get_mut(&pid)?;
-        if known.looked_up.is_none_or(|at| at.elapsed() > BELIEVED) {
-            known.facts.user = root::owner(from, pid)?;
-            known.facts.cgroup = cgroup_of(from, pid);
+        let is_due = |at: Instant| at.elapsed() > BELIEVED;
+        if self.known.get(&pid)?.looked_up.is_none_or(is_due) {
+            let (user, cgroup) = (root::owner(from, pid)?, self.cgroup_of(from, pid));
+            let known = self.known.get_mut(&pid)?;
+            (known.facts.user, known.facts.cgroup) = (user, cgroup);
             known.looked_up = Some(Instant::now());
         }
-        Some(known)
+        self.known.get(&pid)
+    }
+
+    /// The parent of a process, and its name, owner and cgroup at this moment, for the rules that
+    /// go by them. `None` if it has ended.
+    ///
+    /// # Errors
+    /// It cannot be read, as without a free descriptor.
+    pub(super) fn names_now(&self, from: &Root, pid: Pid) -> Result<Option<(Pid, Facts)>> {
+        let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat")))?;
+        let Some((bytes, user)) = bytes.zip(root::owner(from, pid)) else { return Ok(None) };
+        let TaskStat { name: command, parent, .. } = stat::parse(&bytes)?;
+        let cgroup = self.cgroup_of(from, pid);
+        Ok(Some((Pid(parent), Facts { command, user, cgroup, ..Facts::default() })))
+    }
+
+    fn cgroup_of(&self, from: &Root, pid: Pid) -> Option<String> {
+        let bytes = root::read_optional(&from.in_proc(format!("{pid}/cgroup"))).ok()??;
+        let namespace = self.namespace.get_or_init(|| Namespace::own(from));
+        namespace.path_from_top(rules::cgroup(&String::from_utf8_lossy(&bytes))?)
+    }
+
+    /// No process waits longer than this between two readings that were planned so far.
+    pub(super) fn hurry(&mut self, every: Duration) {
+        self.known.values_mut().for_each(|one| one.due_after = one.due_after.min(every));
     }
 
     /// A process is new at the next look.
@@ -208,20 +253,6 @@ impl Census {
         let parent = |pid: &Pid| self.known.get(pid).map(|known| known.parent);
         std::iter::successors(parent(&pid), parent).take(DEEPEST)
     }
-}
-
-/// The parent of a process, and its name, owner and cgroup at this moment, for the rules that go by
-/// them. `None` if it has ended or cannot be read.
-pub(super) fn names_now(from: &Root, pid: Pid) -> Option<(Pid, Facts)> {
-    let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok()??;
-    let TaskStat { name: command, parent, .. } = stat::parse(&bytes).ok()?;
-    let (user, cgroup) = (root::owner(from, pid)?, cgroup_of(from, pid));
-    Some((Pid(parent), Facts { command, user, cgroup, ..Facts::default() }))
-}
-
-fn cgroup_of(from: &Root, pid: Pid) -> Option<String> {
-    let bytes = root::read_optional(&from.in_proc(format!("{pid}/cgroup"))).ok()??;
-    rules::cgroup(&String::from_utf8_lossy(&bytes)).map(str::to_string)
 }
 
 impl Waits {
@@ -291,6 +322,31 @@ mod tests {
         fs::remove_dir_all(from.in_proc("7")).unwrap();
         census.look(&from, every);
         assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+
+    #[test]
+    fn the_cgroup_of_another_container_is_that_of_the_machine_or_unknown() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        fixture.process(7, 1, 0, 10);
+        fs::write(from.in_proc("7/cgroup"), "0::/../../pods/b\n").unwrap();
+        let mut census = Census::default();
+        census.look(&from, Pace { every: Duration::from_secs(5), busy: 0.5 });
+        assert_eq!(census.complete(&from, Pid(7)).unwrap().facts.cgroup, None);
+        assert_eq!(census.names_now(&from, Pid(7)).unwrap().unwrap().1.cgroup, None);
+        // The tree of the machine, and this process in the container `/pods/a`.
+        let mount = "32 23 0:28 /../.. /sys/fs/cgroup ro - cgroup2 cgroup rw\n";
+        let own = from.in_sys("fs/cgroup/pods/a/cgroup.procs");
+        fs::create_dir_all(from.in_proc("self")).unwrap();
+        fs::create_dir_all(own.parent().unwrap()).unwrap();
+        fs::write(from.in_proc("self/mountinfo"), mount).unwrap();
+        fs::write(from.in_proc("self/cgroup"), "0::/\n").unwrap();
+        fs::write(own, format!("{}\n", std::process::id())).unwrap();
+        let mut census = Census::default();
+        census.look(&from, Pace { every: Duration::from_secs(5), busy: 0.5 });
+        let found = census.complete(&from, Pid(7)).unwrap().facts.cgroup.clone();
+        assert_eq!(found.as_deref(), Some("/pods/b"));
+        assert_eq!(census.names_now(&from, Pid(7)).unwrap().unwrap().1.cgroup, found);
     }
 
     #[test]

@@ -1,25 +1,34 @@
-//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer for each connection. Beyond the
-//! limit a new connection replaces the oldest.
+//! Metrics over HTTP on a loopback port: `GET /metrics`, one answer for each connection.
+//!
+//! Every client is bounded: in number, in time, and in the bytes that are read from it. Clients
+//! share one text, which is made at most once in [`FRESH`] for each format.
 
-use std::io::{self, Read as _, Write as _};
+mod request;
+
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
+use self::request::{Asked, Refusal, end, parse};
+use super::metrics::Format;
 use crate::control::door::Door;
 
 /// Connections at a time: a few scrapers, and some that never ask.
 const MOST: usize = 32;
 /// Connections accepted in a row.
 const MOST_AT_ONCE: usize = MOST / 2;
-/// Longest request that is read.
+/// Longest request that is answered.
 const LONGEST: usize = 8 << 10;
-/// A client has so long to ask and to read.
+/// Bytes that are read from a client, with those after its request.
+const MOST_READ: usize = 64 << 10;
+/// A client has so long from its connection to the end of its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Content type of OpenMetrics text.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// A text is given to other clients for so long. No scraper asks more often.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// The listener and the clients that have connected.
 pub(super) struct Http {
@@ -27,15 +36,33 @@ pub(super) struct Http {
     /// The oldest first.
     connections: Vec<Connection>,
     door: Door,
+    /// The last text in each format, and when it was made.
+    texts: Vec<(Format, Instant, Rc<[u8]>)>,
 }
 
 struct Connection {
     stream: TcpStream,
     began: Instant,
     input: Vec<u8>,
-    /// Bytes left to be written; `None` before the request is complete.
-    output: Option<Vec<u8>>,
-    is_over: bool,
+    /// Bytes read so far.
+    read: usize,
+    state: State,
+}
+
+enum State {
+    /// The request is not complete.
+    Asking,
+    /// The request is a good one.
+    Waiting(Asked),
+    Answering(Answer),
+    Over,
+}
+
+struct Answer {
+    head: Vec<u8>,
+    body: Rc<[u8]>,
+    /// Bytes of both.
+    written: usize,
 }
 
 impl Http {
@@ -45,170 +72,155 @@ impl Http {
         let told = || format!("[metrics] listen = \"{address}\"");
         let listener = TcpListener::bind(address).with_context(told)?;
         listener.set_nonblocking(true).with_context(told)?;
-        Ok(Self { listener, connections: Vec::new(), door: Door::default() })
+        let (connections, texts) = (Vec::new(), Vec::new());
+        Ok(Self { listener, connections, door: Door::default(), texts })
     }
 
     /// What to wait for: to read from, and to write to.
     pub(super) fn descriptors(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
         let listener = self.door.is_open().then(|| self.listener.as_fd());
-        let of = |answered: bool| {
-            let them = self.connections.iter().filter(move |one| one.output.is_some() == answered);
+        let of = |is_it: fn(&State) -> bool| {
+            let them = self.connections.iter().filter(move |one| is_it(&one.state));
             them.map(|one| one.stream.as_fd())
         };
-        (listener.into_iter().chain(of(false)).collect(), of(true).collect())
+        let reads = of(|state| matches!(state, State::Asking));
+        let writes = of(|state| matches!(state, State::Answering(_)));
+        (listener.into_iter().chain(reads).collect(), writes.collect())
     }
 
-    /// Accepts, reads and writes what is possible now. Returns whether a client waits for the
-    /// metrics.
-    pub(super) fn turn(&mut self) -> bool {
+    /// Accepts, reads and writes what is possible now. Returns the format of a text that a client
+    /// waits for: [`Http::give`] is to be called with it.
+    pub(super) fn turn(&mut self, now: Instant) -> Option<Format> {
         for _ in 0..MOST_AT_ONCE {
             let Some(stream) = self.door.let_in(self.listener.accept()) else { break };
             if self.connections.len() >= MOST {
                 self.connections.remove(0);
             }
             if stream.set_nonblocking(true).is_ok() {
-                let began = Instant::now();
-                let (input, output) = (Vec::new(), None);
-                self.connections.push(Connection { stream, began, input, output, is_over: false });
+                let (input, state) = (Vec::new(), State::Asking);
+                self.connections.push(Connection { stream, began: now, input, read: 0, state });
             }
         }
-        self.go_on();
-        self.connections.iter().any(Connection::waits)
-    }
-
-    /// Answers all clients that wait.
-    pub(super) fn answer(&mut self, metrics: &str) {
-        for one in self.connections.iter_mut().filter(|one| one.waits()) {
-            one.reply("200 OK", OPEN_METRICS, metrics);
+        self.texts.retain(|(_, made, _)| now.duration_since(*made) < FRESH);
+        for one in &mut self.connections {
+            one.turn(&self.texts);
         }
-        self.go_on();
+        let is_kept = |one: &Connection| now.duration_since(one.began) < PATIENCE;
+        self.connections.retain(|one| !matches!(one.state, State::Over) && is_kept(one));
+        self.connections.iter().find_map(|one| match &one.state {
+            State::Waiting(asked) => Some(asked.format),
+            _ => None,
+        })
     }
 
-    /// Reads and writes what is possible now. A connection that is answered is closed at once: some
-    /// clients wait for that.
-    fn go_on(&mut self) {
-        self.connections.iter_mut().for_each(Connection::turn);
-        self.connections.retain(|one| !one.is_over && one.began.elapsed() < PATIENCE);
+    /// The text of now, for all clients that wait for this format and those of the next second.
+    pub(super) fn give(&mut self, format: Format, text: String, now: Instant) {
+        self.texts.push((format, now, text.into_bytes().into()));
     }
 }
 
 impl Connection {
-    /// Whether its request is a good one that has no answer yet.
-    fn waits(&self) -> bool {
-        self.output.is_none() && is_complete(&self.input) && !self.is_over
-    }
-
-    fn turn(&mut self) {
-        if self.output.is_none() {
-            self.read();
-            if is_complete(&self.input) && !is_for_metrics(&self.input) {
-                let text = "expected GET /metrics\n";
-                self.reply("404 Not Found", "text/plain; charset=utf-8", text);
+    /// Goes as far as it can without waiting.
+    fn turn(&mut self, texts: &[(Format, Instant, Rc<[u8]>)]) {
+        if matches!(self.state, State::Asking) {
+            self.ask();
+        }
+        if let State::Waiting(asked) = &self.state
+            && let Some((format, _, text)) = texts.iter().find(|one| one.0 == asked.format)
+        {
+            let kind = format.content_type();
+            self.state = State::Answering(Answer::new("200 OK", kind, text, asked.is_head));
+        }
+        if let State::Answering(answer) = &mut self.state {
+            match answer.write(&mut self.stream) {
+                Ok(true) => self.end(),
+                Ok(false) => {}
+                Err(_) => self.state = State::Over,
             }
         }
-        while let Some(left) = self.output.as_mut().filter(|left| !left.is_empty()) {
-            match self.stream.write(left) {
-                Ok(count) => drop(left.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => left.clear(),
-            }
-        }
-        self.is_over |= self.output.is_some();
     }
 
-    fn read(&mut self) {
+    /// An answered connection is closed at once: some clients wait for that. It is read empty
+    /// first, for the kernel resets a connection with unread bytes, and the client may then lose
+    /// the end of the answer.
+    fn end(&mut self) {
+        while self.read().is_some() {
+            self.input.clear();
+        }
+        self.state = State::Over;
+    }
+
+    /// Reads the request.
+    fn ask(&mut self) {
+        while matches!(self.state, State::Asking) {
+            let begin = self.input.len().saturating_sub(request::END);
+            if self.read().is_none() {
+                return;
+            }
+            // Nothing is searched twice, however small the pieces are.
+            let end = end(&self.input[begin..]).map(|end| begin + end);
+            let parsed = match end {
+                Some(end) if end <= LONGEST => parse(&self.input[..end]),
+                None if self.input.len() < LONGEST => continue,
+                _ => Err(Refusal::too_long()),
+            };
+            self.input = Vec::new();
+            self.state = match parsed {
+                Ok(asked) => State::Waiting(asked),
+                Err(refusal) => State::Answering(Answer::refuse(&refusal)),
+            };
+        }
+    }
+
+    /// Reads one piece; `None` where there is nothing to read now, or never again.
+    fn read(&mut self) -> Option<()> {
         let mut piece = [0; 1024];
-        while !is_complete(&self.input) && !self.is_over {
-            match self.stream.read(&mut piece) {
-                Ok(0) => self.is_over = true,
-                Ok(count) => self.input.extend(&piece[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => self.is_over = true,
+        match self.stream.read(&mut piece) {
+            Ok(count) if count > 0 && self.read < MOST_READ => {
+                self.read += count;
+                self.input.extend(&piece[..count]);
+                Some(())
             }
-            self.is_over |= self.input.len() > LONGEST;
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            _ => {
+                self.state = State::Over;
+                None
+            }
         }
     }
+}
 
-    fn reply(&mut self, status: &str, kind: &str, body: &str) {
+impl Answer {
+    fn new(head: &str, kind: &str, body: &Rc<[u8]>, is_head: bool) -> Self {
         let length = body.len();
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+            "HTTP/1.1 {head}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
         );
-        self.output = Some((head + body).into_bytes());
+        let body = if is_head { Rc::default() } else { body.clone() };
+        Self { head: head.into_bytes(), body, written: 0 }
     }
-}
 
-fn is_complete(request: &[u8]) -> bool {
-    request.windows(4).any(|four| four == b"\r\n\r\n")
-}
+    fn refuse(refusal: &Refusal) -> Self {
+        let body = "expected GET /metrics\n".as_bytes().into();
+        Self::new(refusal.head, "text/plain; charset=utf-8", &body, refusal.is_head)
+    }
 
-fn is_for_metrics(request: &[u8]) -> bool {
-    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    line.starts_with(b"GET /metrics ") || line.starts_with(b"GET /metrics?")
+    /// Writes what the kernel takes now. Returns whether that was all.
+    fn write(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
+        loop {
+            let head = &self.head[self.written.min(self.head.len())..];
+            let body = &self.body[self.written.saturating_sub(self.head.len())..];
+            if head.is_empty() && body.is_empty() {
+                return Ok(true);
+            }
+            match stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ask(request: &str) -> String {
-        let mut http = Http::listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let mut client = TcpStream::connect(http.listener.local_addr().unwrap()).unwrap();
-        client.write_all(request.as_bytes()).unwrap();
-        client.set_nonblocking(true).unwrap();
-        let mut text = Vec::new();
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if http.turn() {
-                http.answer("# EOF\n");
-            }
-            match client.read_to_end(&mut text) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                _ => break,
-            }
-        }
-        String::from_utf8(text).unwrap()
-    }
-
-    #[test]
-    fn an_answered_connection_is_closed_and_silent_ones_keep_no_scraper_out() {
-        let mut http = Http::listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = http.listener.local_addr().unwrap();
-        let silent: Vec<TcpStream> = (0..3 * MOST)
-            .map(|_| {
-                let mut stream = TcpStream::connect(address).unwrap();
-                stream.write_all(b"GET /met").unwrap();
-                assert!(!http.turn());
-                stream
-            })
-            .collect();
-        let mut scraper = TcpStream::connect(address).unwrap();
-        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        assert!(http.turn());
-        // Larger than what the kernel takes at once: the rest waits for room.
-        let long = "x".repeat(64 << 20);
-        http.answer(&long);
-        assert_eq!(http.descriptors().1.len(), 1);
-        let reader = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            scraper.read_to_end(&mut text).map(|_| text.len())
-        });
-        while !http.descriptors().1.is_empty() {
-            assert!(!http.turn());
-        }
-        assert!(reader.join().unwrap().unwrap() > long.len(), "the connection was closed");
-        drop(silent);
-    }
-
-    #[test]
-    fn metrics_are_given_and_nothing_else() {
-        let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.contains(OPEN_METRICS) && answer.ends_with("\r\n\r\n# EOF\n"), "{answer}");
-        for request in ["GET / HTTP/1.1\r\n\r\n", "POST /metrics HTTP/1.1\r\n\r\n"] {
-            let answer = ask(request);
-            assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{answer}");
-        }
-        assert_eq!(ask(&"x".repeat(LONGEST + 1024)), "", "too long");
-    }
-}
+mod tests;

@@ -35,9 +35,10 @@ impl Notify {
         }
     }
 
-    /// We are ready.
+    /// We are ready, or have read the configuration anew.
     pub(super) fn ready(&self) {
-        self.send("READY=1\nSTATUS=watching\n");
+        let told = if self.told.is_empty() { "watching" } else { &self.told };
+        self.send(&format!("READY=1\nSTATUS={told}\n"));
     }
 
     /// We end.

@@ -59,7 +59,7 @@ pub(crate) struct Facts {
     /// Name of its command.
     pub(crate) command: String,
     pub(crate) user: u32,
-    /// Path of its cgroup.
+    /// Path of its cgroup from the top of the tree; `None` if it is not known.
     pub(crate) cgroup: Option<String>,
     pub(crate) resident_bytes: u64,
     /// CPUs that it used lately; `None` before the second look.
@@ -161,17 +161,29 @@ impl Matcher {
         if let Some(found) = self.units.iter().find(|one| is_unit(one)) {
             return Some(format!("unit {found}"));
         }
-        let id = container(path)?;
-        let found = self.containers.iter().find(|one| one.matches(id))?;
+        let is_inside = |pattern: &Pattern| containers(path).any(|id| pattern.matches(id));
+        let found = self.containers.iter().find(|one| is_inside(one))?;
         Some(format!("container {found}"))
     }
+
+    /// Whether a list needs the path of a process's cgroup.
+    fn asks_for_cgroups(&self) -> bool {
+        [&self.cgroups, &self.units, &self.containers].iter().any(|list| !list.is_empty())
+    }
 }
+
+/// Why a process is left that could be an excluded one.
+const UNKNOWN_CGROUP: &str = "[exclude] lists cgroups, units or containers, and its cgroup is not \
+                              known here; expected the machine's cgroups at /sys/fs/cgroup";
 
 impl Rules {
     /// Exclusions win over requests, requests over lists, lists over sizes.
     pub(crate) fn choose(&self, facts: &Facts, request: Option<Request>) -> Choice {
         if let Some(what) = self.exclude.of(facts) {
             return Choice::Leave(format!("excluded: {what}"));
+        }
+        if facts.cgroup.is_none() && self.exclude.asks_for_cgroups() {
+            return Choice::Leave(UNKNOWN_CGROUP.to_string());
         }
         match request {
             Some(Request::Leave) => return Choice::Leave("by request".to_string()),
@@ -214,11 +226,12 @@ fn units(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| part.ends_with(".service") || part.ends_with(".scope"))
 }
 
-/// The identifier of the innermost container that a cgroup belongs to: at least 32 hexadecimal
-/// digits, alone or as `docker-ID.scope`, `cri-containerd-ID.scope` and the like.
-pub(crate) fn container(path: &str) -> Option<&str> {
+/// The identifiers of the containers that a cgroup belongs to, the outermost first. Each is at
+/// least 32 hexadecimal digits, alone or as in `docker-ID.scope` and `cri-containerd-ID.scope`. A
+/// container may name cgroups below its own as it likes, and stays in itself.
+fn containers(path: &str) -> impl Iterator<Item = &str> {
     const SHORTEST: usize = 32;
-    path.rsplit('/').find_map(|part| {
+    path.split('/').filter_map(|part| {
         let id = part.strip_suffix(".scope").unwrap_or(part);
         let id = id.rsplit(['-', ':']).next().unwrap_or(id);
         let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -344,6 +357,31 @@ mod tests {
         let command = Match { commands: words(&["prometheus-node-exporter"]), ..Match::default() };
         let said = refused(command);
         assert!(said.starts_with("commands: prometheus-node-exporter: the kernel keeps"), "{said}");
+    }
+
+    #[test]
+    fn a_process_whose_cgroup_is_not_known_may_be_an_excluded_one_and_is_left() {
+        let unknown = Facts { cgroup: None, ..facts("java", "/") };
+        let left = |exclude: Match| match rules(Match::default(), exclude).choose(&unknown, None) {
+            Choice::Leave(why) => why == UNKNOWN_CGROUP,
+            _ => false,
+        };
+        assert!(left(Match { cgroups: words(&["/a"]), ..Match::default() }));
+        assert!(left(Match { units: words(&["nginx"]), ..Match::default() }));
+        assert!(left(Match { containers: words(&["0123"]), ..Match::default() }));
+        assert!(!left(Match { commands: words(&["nginx"]), ..Match::default() }), "its name is");
+        assert!(!left(Match::default()));
+        let manage = Match { cgroups: words(&["*"]), ..Match::default() };
+        assert_eq!(rules(manage, Match::default()).choose(&unknown, None), Choice::Pass);
+    }
+
+    #[test]
+    fn a_container_that_names_its_own_cgroups_stays_excluded() {
+        let exclude = Match { containers: words(&["0123"]), ..Match::default() };
+        let (outer, inner) = ("0123456789abcdef".repeat(2), "f".repeat(64));
+        let inside = facts("java", &format!("/system.slice/docker-{outer}.scope/{inner}"));
+        let choice = rules(Match::default(), exclude).choose(&inside, None);
+        assert_eq!(choice, Choice::Leave("excluded: container 0123*".into()));
     }
 
     #[test]

@@ -2,11 +2,15 @@
 //! begins or ends to manage process trees.
 
 mod answers;
+mod measured;
+mod places;
+mod remembered;
 mod requests;
 mod selection;
 mod status;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -19,6 +23,8 @@ use rondpoint_linux::claim::Claim;
 use rondpoint_linux::observe::Observer;
 use rondpoint_linux::syscall::signal;
 
+use self::measured::Measured;
+use self::remembered::{Memory, Remembered};
 use self::requests::Requests;
 use super::board::Shared;
 use super::census::{self, Census};
@@ -28,7 +34,7 @@ use super::notify::Notify;
 use super::own::Own;
 use super::rules::{Choice, Rules};
 use crate::control::protocol::Other;
-use crate::control::seldom::Seldom;
+use crate::control::seldom::SeldomByUser;
 use crate::control::server::Server;
 use crate::live::Watched;
 use crate::live::trees::Trees;
@@ -48,6 +54,12 @@ struct Managed {
     why: String,
     /// CPU time at which it was last found alive. A process that ends takes some.
     alive_at: Option<Nanos>,
+    /// Looks in a row at which the tree was idle.
+    idle_looks: u32,
+    /// The process that gave its place to this one.
+    had_place: Option<Left>,
+    /// The user without privilege that asked for it.
+    asker: Option<u32>,
     _claim: Claim,
 }
 
@@ -94,28 +106,44 @@ pub(super) struct Station {
     /// The look that watching clients have seen, and when they were told.
     told: (u64, Instant),
     own: Own,
+    measured: Measured,
     /// The last ones.
     problems: VecDeque<String>,
     /// The configuration of the start: some of it holds until the end.
     begun_with: Config,
     /// What is wrong in the file that was read last.
     mistake: Option<String>,
-    /// Calls that were refused.
-    refusals: Seldom,
+    /// Lines of the log that users cause.
+    lines: SeldomByUser,
+    memory: Memory,
+    /// Why it began paused although nobody asked for that.
+    damage: Option<String>,
 }
 
 impl Station {
     pub(super) fn new(parts: Parts, problems: Vec<String>) -> Self {
         let now = Instant::now();
+        let (from, memory) = (Root::live(), Memory::new(&parts.ledgers));
+        let (remembered, damage) = match memory.read() {
+            Ok(remembered) => (remembered, None),
+            Err(error) => {
+                let told = terminal::told(&error);
+                tracing::error!("the daemon begins paused, for it lost what was asked: {told}");
+                (Remembered { paused: true, ..Remembered::default() }, Some(told))
+            }
+        };
+        if remembered.paused && damage.is_none() {
+            tracing::info!("the daemon begins paused, as it was told before: rondpoint resume");
+        }
         Self {
             topology: parts.observer.machine().topology.clone(),
-            from: Root::live(),
             census: Census::default(),
             roots: BTreeMap::new(),
             left: BTreeMap::new(),
-            requests: Requests::default(),
+            requests: Requests::of(remembered.requests, |process| process.is_there(&from)),
+            from,
             others: Vec::new(),
-            paused: false,
+            paused: remembered.paused,
             may_ever_act: parts.config.acts(),
             group: parts.config.control.group_number(),
             is_stale: false,
@@ -123,10 +151,13 @@ impl Station {
             next_look: now,
             told: (0, now),
             own: Own::new(),
+            measured: Measured::default(),
             problems: problems.into(),
             begun_with: parts.config.clone(),
             mistake: None,
-            refusals: Seldom::default(),
+            lines: SeldomByUser::default(),
+            memory,
+            damage,
             parts,
         }
     }
@@ -179,11 +210,41 @@ impl Station {
         if self.acts() != before {
             self.begin_anew(trees);
         }
+        self.tell_service_manager();
+    }
+
+    /// Whether one more line of the log is told that this user causes, and how many were not told
+    /// before it. `None` causes none at will.
+    fn may_tell(&mut self, asker: Option<u32>) -> Option<Option<NonZeroU64>> {
+        match asker {
+            Some(user) => self.lines.tell(user, Instant::now()),
+            None => Some(None),
+        }
+    }
+
+    /// Writes a pause and the requests down for the next daemon. Returns a sentence where that
+    /// fails.
+    ///
+    /// A damaged file stays as it is until somebody pauses or resumes: a later daemon begins paused
+    /// for the same reason.
+    fn remember(&mut self) -> Option<String> {
+        if let Some(damage) = &self.damage {
+            return Some(format!(
+                "the next daemon will not know what was asked of this one: {damage}"
+            ));
+        }
+        let requests = self.requests.all().copied().collect();
+        let error = self.memory.write(Remembered { paused: self.paused, requests }).err()?;
+        let why = terminal::told(&error);
+        let text = format!("the next daemon will not know what was asked of this one: {why}");
+        self.note(text.clone());
+        Some(text)
     }
 
     pub(super) fn begin_anew(&mut self, trees: &mut Trees) {
         let restored = trees.begin_anew();
         tracing::info!(?restored, acts = self.acts(), "masks are taken back, decisions begin anew");
+        self.parts.board.borrow_mut().forget_trials();
         self.is_stale = true;
     }
 
@@ -240,6 +301,7 @@ impl Watched for Station {
     }
 
     fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
+        self.sum_up();
         loop {
             // Even where no time is left to sleep: a daemon without CPU time can be ended too.
             self.signals(trees)?;
@@ -277,7 +339,8 @@ impl Watched for Station {
         let mut one = pid;
         let mut users = BTreeSet::new();
         for _ in 0..census::DEEPEST {
-            let Some((parent, facts)) = census::names_now(&self.from, one) else { break };
+            let Ok(found) = self.census.names_now(&self.from, one) else { return false };
+            let Some((parent, facts)) = found else { break };
             let is_root = self.roots.contains_key(&one);
             // A user may ask for trees of processes, and gets none of another user in them.
             users.extend((one == pid || is_root).then_some(facts.user));

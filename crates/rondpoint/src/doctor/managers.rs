@@ -51,6 +51,8 @@ mod tests {
         let found = check(&from).unwrap();
         assert_eq!((found.verdict, found.fix), (Verdict::Limited, None));
         put("proc/7/comm", "numad\n");
+        put("proc/7/status", "Uid:\t0\t0\t0\t0\nNSpid:\t7\n");
+        std::os::unix::fs::symlink("/usr/bin/numad", from.in_proc("7/exe")).unwrap();
         let found = check(&from).unwrap();
         assert_eq!(found.fix.as_deref(), Some("sudo systemctl stop numad"));
         assert!(found.finding.contains("numad") && found.finding.contains("sched_ext"));

@@ -154,3 +154,13 @@ fn a_window_without_a_true_length_has_no_rates() {
     assert!(!begins_anew(3_703, 103));
     assert!(begins_anew(3_703, 103));
 }
+
+#[test]
+fn a_new_controller_brings_its_budget_of_samples() {
+    let mut joined = Joined::start(|session| session);
+    let guard = GuardSettings { samples_per_s_per_cpu: 7, ..GuardSettings::acting() };
+    assert_ne!(joined.host.samples_per_s_per_cpu, guard.samples_per_s_per_cpu);
+    joined.host.keep_to(&guard, Some(12_345));
+    assert_eq!(joined.host.samples_per_s_per_cpu, guard.samples_per_s_per_cpu);
+    assert_eq!(joined.host.rates.fastest, Some(12_345));
+}

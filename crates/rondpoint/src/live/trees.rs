@@ -20,7 +20,7 @@ pub(crate) struct Trees {
     topology: Topology,
     /// By root.
     trees: BTreeMap<Pid, Tree>,
-    /// The root of each process at the last look.
+    /// The root of each followed process at the last look.
     origins: BTreeMap<Pid, Pid>,
     /// Threads that had inherited a mask of ours, and that chose one of their own after we had
     /// changed it.
@@ -54,7 +54,9 @@ impl Trees {
 
     /// Takes in a look before any other part does. Fills in what threads are allowed, gives heirs
     /// of our masks those of their creators, and writes down which threads were born with one.
-    /// Processes in `still` have hardly run since their files were read.
+    /// Processes that are not followed any more get their masks back. `origins` has the root of
+    /// each followed process, also of those that the observation leaves out. Processes in `still`
+    /// have hardly run since their files were read.
     ///
     /// # Errors
     /// A ledger cannot be written; the look is taken in all the same.
@@ -68,10 +70,9 @@ impl Trees {
         let mut parts: BTreeMap<Pid, Vec<ProcessObservation>> =
             self.trees.keys().map(|root| (*root, Vec::new())).collect();
         let mut others = Vec::new();
-        self.origins.clear();
+        self.origins.clone_from(origins);
         for process in std::mem::take(&mut observation.processes) {
-            let own = self.trees.contains_key(&process.pid).then_some(process.pid);
-            let root = own.or(origins.get(&process.pid).copied()).or(only);
+            let root = self.root_of(process.pid).or(only);
             match root.and_then(|root| Some((root, parts.get_mut(&root)?))) {
                 Some((root, part)) => {
                     self.origins.insert(process.pid, root);
@@ -80,7 +81,8 @@ impl Trees {
                 None => others.push(process),
             }
         }
-        let mut written = Ok(());
+        // Before a tree follows a process of another one, whose mask it would take for the first.
+        let mut written = self.release_strays();
         for (root, processes) in parts {
             let Some(tree) = self.trees.get_mut(&root) else { continue };
             let mut part = Observation { at: observation.at, processes, ..Observation::default() };
@@ -92,6 +94,24 @@ impl Trees {
         }
         others.sort_by_key(|process| process.pid);
         observation.processes = others;
+        written
+    }
+
+    /// Puts back the masks of processes that their trees do not follow any more. What the kernel
+    /// refuses is tried again at the next look.
+    fn release_strays(&mut self) -> Result<(), LinuxError> {
+        let mut strays = Vec::new();
+        for (root, tree) in &self.trees {
+            let mut changed = tree.actor.changed_processes();
+            changed.retain(|process| self.root_of(process.pid) != Some(*root));
+            strays.extend(changed.into_iter().map(|process| (*root, process)));
+        }
+        let mut written = Ok(());
+        for (root, process) in strays {
+            let Some(tree) = self.trees.get_mut(&root) else { continue };
+            let (_, entries) = tree.actor.release(process);
+            written = written.and(tree.ledger.write(&entries));
+        }
         written
     }
 
@@ -210,3 +230,6 @@ impl Trees {
         self.trees.into_values().try_for_each(|tree| Ok(tree.ledger.close()?))
     }
 }
+
+#[cfg(test)]
+mod tests;

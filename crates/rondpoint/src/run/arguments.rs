@@ -26,8 +26,8 @@ pub(super) struct Management {
     ///
     /// carrefour moves pages. sam, nmass, home and sharing move threads. asymsched and gather move
     /// whole processes. auto prices the proposals of all of them. observe does nothing.
-    /// NAME:PRESET chooses a preset; without one, a published policy works as published. [default:
-    /// auto]
+    /// NAME:PRESET chooses a preset; a wrong one makes the command list those that exist.
+    /// [default: auto]
     #[arg(long, value_name = "POLICY[,POLICY]", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 
@@ -52,7 +52,8 @@ pub(super) struct Management {
     ///
     /// The kernel holds this lock while it lists the memory policies of a mapping, 0.1 µs for each
     /// page in it. The program's calls of mmap and munmap wait meanwhile. Mappings that take longer
-    /// are not read, and their pages stay: those above 1 GiB of small pages. 210 ms read 8 GiB.
+    /// are not read, and their pages stay. 26 ms are enough for 1 GiB of small pages in one
+    /// mapping, 210 ms for 8 GiB.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     #[arg(hide_short_help = true)]
     pub(super) map_lock: Option<u64>,
@@ -61,7 +62,9 @@ pub(super) struct Management {
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// Record observations, plans and outcomes, for `rondpoint replay`; - is stdout
+    /// Record observations, plans and outcomes into FILE, for `rondpoint replay`
+    ///
+    /// With attach, - is stdout.
     #[arg(long, value_name = "FILE")]
     pub(super) record: Option<PathBuf>,
 
@@ -69,7 +72,7 @@ pub(super) struct Management {
     #[arg(long, short)]
     pub(super) verbose: bool,
 
-    /// No report on stderr
+    /// Print no report on stderr
     #[arg(long, short, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 }
@@ -120,7 +123,7 @@ Examples:
   sudo rondpoint run -- ./app --its-own-flags
   rondpoint run --dry-run --report what-it-would-do.json -- ./app
   rondpoint run --sensor faults -- ./app        # as on a machine without counters
-  rondpoint run --interleave all -- ./app       # as numactl does, without a policy; reports
+  rondpoint run --interleave all -- ./app       # as numactl does; no policy acts
   sudo rondpoint run --near gpu:0 -- ./app      # beside that GPU";
 
 /// Of commands that run a program.
@@ -189,7 +192,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = RECORD_EXAMPLES, after_long_help = [RECORD_EXAMPLES, RUN_STATUS].concat())]
 pub(crate) struct RecordArguments {
-    /// File for the record; - is stdout
+    /// File for the record
     #[arg(long, short, value_name = "FILE", default_value = "rondpoint.trace")]
     pub(super) output: PathBuf,
 

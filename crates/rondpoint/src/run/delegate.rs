@@ -18,7 +18,7 @@ use super::arguments::{DEFAULT_POLICY, DEFAULT_SEED};
 use super::report::SCHEMA;
 use crate::control::client::Client;
 use crate::control::protocol::{
-    Decision, ExplainReply, Mode, NotesReply, PidRequest, PidsRequest, Process, State, StatusReply,
+    Decision, ExplainReply, NotesReply, PidRequest, PidsRequest, Process, State, StatusReply,
     method,
 };
 use crate::control::text;
@@ -96,7 +96,7 @@ impl Daemon {
         let Ok(client) = Client::connect(socket) else { return Ok(None) };
         let mut client = client.with_patience(PATIENCE)?;
         let StatusReply { status } = client.call(method::STATUS, &serde_json::json!({}))?;
-        if status.mode == Mode::Observe || status.paused {
+        if !status.acts {
             bail!("it changes nothing now (rondpoint status)");
         }
         let request = PidsRequest { pids: vec![pid] };

@@ -95,6 +95,7 @@ fn frame(status: &Status, decisions: &VecDeque<Decision>, opened: Option<&Explai
     let mode = match (status.mode, status.paused) {
         (_, true) => "paused",
         (Mode::Observe, _) => "observes",
+        (Mode::Act, _) if !status.acts => "does not act",
         (Mode::Act, _) if status.senses_too_little() => "cannot act",
         (Mode::Act, _) => "acts",
     };
@@ -216,6 +217,7 @@ mod tests {
     fn status() -> Status {
         Status {
             mode: Mode::Act,
+            acts: true,
             policies: vec!["auto".to_string()],
             at_s: 1000.0,
             running_s: 40.0,

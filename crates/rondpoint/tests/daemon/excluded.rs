@@ -1,11 +1,15 @@
-//! A managed program starts an excluded one, long before the daemon looks for processes again.
+//! Programs that are excluded in ways that are easily missed. A managed program starts one long
+//! before the daemon looks for processes again, or the daemon is in a container.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rondpoint_core::CpuSet;
+use rondpoint_linux::syscall::process::effective_user;
 
 use crate::executable::install;
-use crate::fixture::{self, Daemon};
+use crate::fixture::{self, Daemon, Program};
 use crate::worker::Worker;
 
 /// Masks of the program that is not excluded, seen one after the other.
@@ -56,4 +60,55 @@ pub(crate) fn is_not_changed(own: &CpuSet, rules: &str) {
     daemon.end();
     drop((plain, excluded));
     shell.wait().expect("ours");
+}
+
+/// Cgroups for a test below the root of version 2, removed at its end.
+struct Groups(PathBuf);
+
+impl Groups {
+    /// `None` if this user may make none.
+    fn below(tree: &str) -> Option<Self> {
+        let own = Self(PathBuf::from(tree).join(format!("rondpoint-test{}", fixture::mark())));
+        let made =
+            ["", "daemon", "excluded", "wanted"].map(|name| fs::create_dir(own.0.join(name)));
+        made.iter().all(Result::is_ok).then_some(own)
+    }
+
+    fn put(&self, name: &str, pid: u32) {
+        let file = self.0.join(name).join("cgroup.procs");
+        fs::write(file, pid.to_string()).expect("it is moved");
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for name in ["daemon", "excluded", "wanted", ""] {
+            let _ = fs::remove_dir(self.0.join(name));
+        }
+    }
+}
+
+pub(crate) fn from_a_container(_: &CpuSet) {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("it is there");
+    let unified = mounts.lines().filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+    let tree = unified.filter_map(|line| line.split(' ').nth(1)).next();
+    let groups = tree.filter(|_| effective_user() == 0).and_then(Groups::below);
+    let (Some(tree), Some(groups)) = (tree, groups) else {
+        println!("not tried: this user makes no cgroups of version 2");
+        return;
+    };
+    let (excluded, wanted) = (Program::start("wanted-a"), Program::start("wanted-b"));
+    groups.put("excluded", excluded.pid());
+    groups.put("wanted", wanted.pid());
+    let name = groups.0.file_name().expect("it has one").to_string_lossy().into_owned();
+    let path = format!("/{name}/excluded");
+    let rules = crate::rules() + &format!("cgroups = [\"{path}\"]\n");
+    let daemon =
+        Daemon::start_contained(tree.as_ref(), &groups.0.join("daemon"), "observe", &rules);
+    let told = |pid: u32, word: &str| daemon.process(pid).map(|found| found[word].clone());
+    daemon.wait_for("the wanted one", || told(wanted.pid(), "state") == Some("watched".into()));
+    daemon.wait_for("the other", || told(excluded.pid(), "state") == Some("left".into()));
+    assert_eq!(told(excluded.pid(), "why"), Some(format!("excluded: cgroup {path}").into()));
+    daemon.end();
+    drop((excluded, wanted));
 }

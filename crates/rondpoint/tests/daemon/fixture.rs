@@ -21,7 +21,7 @@ use crate::worker::Worker;
 const SIGHUP: i32 = 1;
 const SIGTERM: i32 = 15;
 /// Long enough for a machine that does ten other things.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder that other users may pass through.
 pub(crate) fn folder() -> Rc<TempDir> {
@@ -163,6 +163,17 @@ impl Daemon {
         Self::start_as(command, folder(), mode, rules)
     }
 
+    /// The same in a cgroup namespace of its own, as in a container that has the machine's tree of
+    /// cgroups at `/sys/fs/cgroup`.
+    pub(crate) fn start_contained(tree: &Path, group: &Path, mode: &str, rules: &str) -> Self {
+        const CONTAIN: &str = "echo $$ > \"$1/cgroup.procs\" && shift \
+             && mount --bind \"$0\" /sys/fs/cgroup && exec unshare --cgroup \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", CONTAIN]).args([tree, group]);
+        command.arg(env!("CARGO_BIN_EXE_rondpoint"));
+        Self::start_as(command, folder(), mode, rules)
+    }
+
     fn start_as(mut command: Command, folder: Rc<TempDir>, mode: &str, rules: &str) -> Self {
         let at = |name: &str| folder.path().join(name);
         let _ = std::fs::remove_file(at("notify"));
@@ -187,13 +198,15 @@ impl Daemon {
         }
     }
 
-    fn wait_until(&self, word: &str) {
+    /// Waits for news of the daemon with this word, and returns them.
+    pub(crate) fn wait_until(&self, word: &str) -> String {
         let mut bytes = [0; 1024];
         loop {
             let count = self.notified.recv(&mut bytes);
             let count = count.unwrap_or_else(|error| panic!("no {word}: {error}\n{}", self.log()));
-            if String::from_utf8_lossy(&bytes[..count]).contains(word) {
-                return;
+            let news = String::from_utf8_lossy(&bytes[..count]);
+            if news.contains(word) {
+                return news.into_owned();
             }
         }
     }

@@ -5,6 +5,7 @@
 //! `RONDPOINT_RUNS=N` kills it N times. The policy is `shuffle`, which gives threads masks at
 //! random: this machine may have one node.
 
+mod answers;
 mod excluded;
 #[path = "../harness/executable.rs"]
 mod executable;
@@ -12,8 +13,11 @@ mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod idle;
+mod metrics;
 #[path = "../harness/patience.rs"]
 mod patience;
+mod places;
+mod restarts;
 mod rights;
 mod standing_back;
 #[path = "../adversary/worker.rs"]
@@ -39,16 +43,31 @@ const TESTS: &[Test] = &[
     ("a_users_tree_has_no_process_of_another_user", rights::to_what_others_run),
     ("a_process_that_is_named_often_is_one_process", rights::to_ask_often_at_once),
     ("a_user_cannot_fill_the_log_with_refusals", rights::to_fill_the_log),
+    ("a_user_cannot_fill_the_log_with_requests", rights::to_fill_the_log_by_asking),
     ("a_user_who_watches_sees_nothing_of_others_in_any_answer", rights::to_watch),
     ("a_manager_of_root_stops_all_moves_and_a_name_that_a_user_chose_does_not", rival),
+    ("a_set_user_id_program_that_a_user_named_stops_nothing", standing_back::by_name),
     ("a_paused_daemon_changes_nothing_however_long_it_waits", standing_back::paused),
     ("what_damon_moves_is_left_and_nothing_else", standing_back::damons),
     ("a_daemon_that_began_without_the_right_to_act_does_not_act_after_a_reload", never_acts),
     ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
     ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
+    ("a_daemon_in_a_container_excludes_by_the_cgroups_of_the_machine", excluded::from_a_container),
     ("status_and_explain_tell_of_a_process_that_sleeps_for_long", sleeps),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
+    ("metrics_of_programs_that_come_and_go_have_few_labels_and_sums_that_stay", metrics::of_trees),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
+    ("a_tree_that_is_idle_gives_its_place_to_a_busy_process", places::of_idle_trees),
+    ("a_pause_and_requests_outlive_the_daemon", restarts::keep_a_pause_and_requests),
+    ("a_request_is_for_one_process_and_damage_pauses", restarts::trust_no_other_process),
+    (
+        "a_daemon_comes_back_unless_its_configuration_is_wrong",
+        restarts::come_back_unless_the_configuration_is_wrong,
+    ),
+    ("resume_and_metrics_name_what_stands_against_moves", answers::name_what_stands_against_moves),
+    ("the_service_manager_is_told_of_a_pause_and_a_reload", answers::reach_the_service_manager),
+    ("a_reload_may_shorten_the_wait_for_the_next_look", answers::to_a_reload_come_at_the_new_pace),
+    ("a_reload_may_change_the_budget_of_samples", answers::to_a_reload_have_the_new_budget),
     ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
 ];
 

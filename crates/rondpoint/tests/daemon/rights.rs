@@ -59,6 +59,33 @@ pub(crate) fn to_fill_the_log(_: &CpuSet) {
     assert!((1..REFUSALS / 2).contains(&lines), "{lines} lines: {log}");
 }
 
+/// The same of requests, each of which is for processes that end at once.
+pub(crate) fn to_fill_the_log_by_asking(_: &CpuSet) {
+    const CYCLES: usize = 12;
+    const PER_MINUTE: u64 = 20;
+    if !is_root() {
+        return;
+    }
+    let began = std::time::Instant::now();
+    let daemon = Daemon::start("observe", &rules());
+    for _ in 0..CYCLES {
+        let own = Sleepers::start(8, NOBODY);
+        let pids: Vec<String> = (0..8).map(|index| own.pid(index)).collect();
+        let words: Vec<&str> =
+            ["manage"].into_iter().chain(pids.iter().map(String::as_str)).collect();
+        let asked = daemon.ask_as(NOBODY, &words);
+        assert!(asked.success, "{asked:?}");
+        drop(own);
+        let last = pids[7].parse().expect("a number");
+        daemon.wait_for("their end", || daemon.process(last).is_none());
+    }
+    let minutes = began.elapsed().as_secs() / 60 + 1;
+    let log = daemon.end();
+    let is_caused = |line: &&str| line.contains("managed") || line.contains("asked");
+    let lines = log.lines().filter(is_caused).count() as u64;
+    assert!((1..=PER_MINUTE * (minutes + 1)).contains(&lines), "{lines} lines: {log}");
+}
+
 /// An operator's request prevails over that of the owner: so this is none of the owner's.
 pub(crate) fn to_leave(_: &CpuSet) {
     if !is_root() {

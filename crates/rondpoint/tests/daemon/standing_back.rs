@@ -1,12 +1,15 @@
 //! A daemon that may not act: it is told to pause, or another manager has the process.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rondpoint_core::CpuSet;
 use rondpoint_linux::syscall::process::effective_user;
 
-use crate::fixture::{self, Daemon, Program};
-use crate::{moved, rules};
+use crate::executable::install;
+use crate::fixture::{self, Daemon, PATIENCE, Program};
+use crate::patience::comes;
+use crate::{NOBODY, Sleepers, moved, rules};
 
 /// Looks in which a daemon that acts has moved threads again and again.
 const LOOKS: u64 = 20;
@@ -69,4 +72,38 @@ pub(crate) fn damons(own: &CpuSet) {
     std::fs::write(kernel.path().join("damon/admin/kdamonds/0/state"), "off\n").expect("ours");
     daemon.wait_for("a move", || moved(&daemon, &target) > 0);
     daemon.end();
+}
+
+/// A user runs a set-user-ID program by the name of a manager. Root owns its folder in `/proc`, and
+/// the kernel has the name that the user chose.
+pub(crate) fn by_name(own: &CpuSet) {
+    if effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let folder = fixture::folder();
+    let at = |name: &str| folder.path().join(name);
+    install(fixture::program("sleep"), at("set-user-id"));
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
+    std::fs::set_permissions(at("set-user-id"), mode).expect("ours");
+    std::os::unix::fs::symlink(at("set-user-id"), at("numad")).expect("a link");
+    let link = at("numad");
+    let named = Sleepers::of(&[link.to_str().expect("text"), "1000"], NOBODY);
+    let process = Path::new("/proc").join(named.pid(0));
+    let name = || std::fs::read_to_string(process.join("comm")).unwrap_or_default();
+    assert!(comes(PATIENCE, || name() == "numad\n"), "{:?}", name());
+    assert_eq!(std::fs::metadata(&process).expect("it runs").uid(), 0, "by the set-user-ID");
+    let daemon = Daemon::start("act", &rules());
+    let wanted = Program::start("wanted-a");
+    if !daemon.can_act() {
+        return;
+    }
+    for _ in 0..2 {
+        let before = moved(&daemon, &wanted);
+        daemon.wait_for("moves", || moved(&daemon, &wanted) > before + 2);
+    }
+    let others = daemon.json(&["status", "--json"])["others"].to_string();
+    assert!(!others.contains("numad"), "{others}");
+    daemon.end();
+    assert_eq!(wanted.worker.narrow_threads(own), 1);
 }

@@ -45,7 +45,8 @@ impl Family {
         &self.loose
     }
 
-    /// A process that is followed no longer: its number belongs to another process now.
+    /// The parent of this process is to be asked for: it is not followed, or its number belongs to
+    /// another process now.
     pub(super) fn loosen(&mut self, pid: Pid) {
         self.origins.remove(&pid);
         self.loose.insert(pid);

@@ -1,11 +1,12 @@
 //! The processes that belong to the trees at one look.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rondpoint_core::{Pid, Tid};
 
 use super::still::Still;
+use super::turns::Turns;
 use super::{BETWEEN_LISTS, Births, Tasks, read, started};
 use crate::LinuxError;
 use crate::observe::REST;
@@ -41,7 +42,7 @@ impl Tasks {
     }
 
     /// As [`Tasks::members`], with all lists of children where it is time for that. Reading them
-    /// takes at most 0.2 % of the time.
+    /// takes at most 0.2 % of the time. [`Tasks::tell_parents`] replaces the lists.
     pub(super) fn members_so_far(
         &mut self,
         births: Births<'_>,
@@ -69,17 +70,13 @@ impl Tasks {
         let known = self.processes.keys().chain(self.family.loose()).copied();
         let mut born = births.known.to_vec();
         born.extend(self.parents_of_loose()?);
-        let family = self.family.begin(known, &born).into_iter();
-        // Where there are too many, newcomers are left out.
-        let (known, new): (Vec<_>, Vec<_>) =
-            family.partition(|(pid, _)| self.processes.contains_key(pid));
-        let mut waiting: VecDeque<(Pid, Pid)> = known.into_iter().chain(new).collect();
+        let family = self.family.begin(known, &born);
+        let mut turns = Turns::new(&family, |pid| self.processes.contains_key(&pid));
         let mut origins = BTreeMap::new();
-        while let Some((pid, of)) = waiting.pop_front() {
+        while let Some((pid, of)) = turns.next() {
             if found.contains(pid) || self.family.is_left(pid) || self.is_another(pid)? {
                 continue;
             }
-            let of = if self.family.is_root(pid) { pid } else { of };
             let is_known = self.processes.contains_key(&pid);
             let has_told = births.all && is_known;
             let rests = is_known && still.all.contains(&pid);
@@ -90,14 +87,17 @@ impl Tasks {
             }
             let is_still = is_silent || (rests && self.has_threads(pid, &threads));
             if found.len() >= self.most_processes {
-                self.overflowed = true;
-                break;
+                self.crowded.insert(of, Instant::now());
+                turns.refuse();
+                continue;
             }
             origins.insert(pid, of);
-            if !has_told && !is_silent {
-                let children = self.children.of(&self.root, pid, &threads)?;
-                waiting.extend(children.into_iter().map(|child| (child, of)));
-            }
+            let children = match has_told || is_silent {
+                true => Vec::new(),
+                false => self.children.of(&self.root, pid, &threads)?,
+            };
+            // Those of the family wait in their own trees.
+            turns.admit(children.into_iter().filter(|child| !family.contains_key(child)));
             match is_still {
                 true => drop(found.still.insert(pid)),
                 false => drop(found.awake.insert(pid, threads)),
@@ -105,6 +105,23 @@ impl Tasks {
         }
         self.family.settle(origins);
         Ok(found)
+    }
+
+    /// Tells of `(parent, child)` of processes, which may be long alive. The next look follows each
+    /// that is missing in a tree, if its parent is still the same.
+    pub fn tell_parents(&mut self, pairs: &[(Pid, Pid)]) {
+        let known = self.processes.keys().chain(self.family.loose()).copied();
+        let family = self.family.begin(known, pairs);
+        let is_missing = |pid: &Pid| {
+            !self.processes.contains_key(pid)
+                && !self.family.is_root(*pid)
+                && !self.family.is_left(*pid)
+                && !self.family.loose().contains(pid)
+                && !self.refused.contains_key(pid)
+        };
+        let missing: Vec<Pid> = family.into_keys().filter(is_missing).collect();
+        missing.into_iter().for_each(|pid| self.family.loosen(pid));
+        self.listed_next = Instant::now() + BETWEEN_LISTS;
     }
 
     /// `(parent, child)` of each process that is not followed yet and may be of a tree.

@@ -2,7 +2,8 @@
 //!
 //! Reading the memory map of a child and opening and closing its counters costs the manager
 //! milliseconds. A child that has ended by the next look cannot be helped. So if most new tasks of
-//! one look have ended by the next, new tasks are followed only from their second look on.
+//! one look have ended by the next, new tasks are followed only from their second look on. Each
+//! tree is judged by its own tasks.
 //! docs/results/watch-children.md has the cost of observing such a program.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +13,13 @@ use rondpoint_core::{Pid, Tid};
 /// Least number of new threads from which their lifetime is judged (our choice).
 const MIN_NEWCOMERS: usize = 4;
 
-/// New threads of the last look, and whether most new threads end soon.
+/// The new threads of each tree, by root.
 #[derive(Debug, Default)]
-pub(super) struct Newborn {
+pub(super) struct Newborn(BTreeMap<Pid, OfTree>);
+
+/// New threads of a tree, and whether most new threads end soon.
+#[derive(Debug, Default)]
+struct OfTree {
     /// New threads of the last look, followed or not.
     last: BTreeSet<(Pid, Tid)>,
     /// Whether most of the earlier new threads have ended.
@@ -29,31 +34,51 @@ impl Newborn {
 
     /// Removes the threads from `found` that are too young to follow, and returns the processes
     /// that go with them. `still`: processes that have not run since the last look, so that none of
-    /// their threads ended. `is_known`: whether a thread is already followed.
+    /// their threads ended. `is_known`: whether a thread is already followed. `root_of`: the root
+    /// of a process in `found`.
     pub(super) fn hold_back(
         &mut self,
         found: &mut BTreeMap<Pid, Vec<Tid>>,
         still: &BTreeSet<Pid>,
         is_known: impl Fn(Pid, Tid) -> bool,
+        root_of: impl Fn(Pid) -> Pid,
     ) -> BTreeSet<Pid> {
-        if self.last.len() >= MIN_NEWCOMERS {
-            let there: BTreeSet<(Pid, Tid)> = tasks(found).collect();
-            let lives = |task: &&(Pid, Tid)| still.contains(&task.0) || there.contains(task);
-            let stayed = self.last.iter().filter(lives).count();
-            self.are_fleeting = 2 * stayed < self.last.len();
+        let is_judged = self.0.values().any(|tree| tree.last.len() >= MIN_NEWCOMERS);
+        let there: BTreeSet<(Pid, Tid)> = tasks(found).filter(|_| is_judged).collect();
+        let lives = |task: &&(Pid, Tid)| still.contains(&task.0) || there.contains(task);
+        let mut before = BTreeSet::new();
+        for tree in self.0.values_mut() {
+            if tree.last.len() >= MIN_NEWCOMERS {
+                let stayed = tree.last.iter().filter(lives).count();
+                tree.are_fleeting = 2 * stayed < tree.last.len();
+            }
+            before.append(&mut tree.last);
         }
-        let before = std::mem::take(&mut self.last);
-        let is_new = |task: &(Pid, Tid)| !is_known(task.0, task.1) && !before.contains(task);
-        self.last = tasks(found).filter(is_new).collect();
-        if self.are_fleeting {
-            for (pid, tid) in &self.last {
-                found.entry(*pid).or_default().retain(|other| other != tid);
+        let mut young = BTreeSet::new();
+        for (pid, tid) in tasks(found) {
+            if is_known(pid, tid) || before.contains(&(pid, tid)) {
+                continue;
+            }
+            let tree = self.0.entry(root_of(pid)).or_default();
+            tree.last.insert((pid, tid));
+            if tree.are_fleeting {
+                young.insert((pid, tid));
             }
         }
+        for (pid, tids) in found.iter_mut().filter(|_| !young.is_empty()) {
+            tids.retain(|tid| !young.contains(&(*pid, *tid)));
+        }
+        // Of other trees nothing is to be remembered.
+        self.0.retain(|_, tree| tree.are_fleeting || !tree.last.is_empty());
         let empty = |(pid, tids): (&Pid, &Vec<Tid>)| tids.is_empty().then_some(*pid);
         let held: BTreeSet<Pid> = found.iter().filter_map(empty).collect();
         found.retain(|pid, _| !held.contains(pid));
         held
+    }
+
+    /// Forgets the trees that are not followed.
+    pub(super) fn keep(&mut self, is_root: impl Fn(Pid) -> bool) {
+        self.0.retain(|root, _| is_root(*root));
     }
 }
 
@@ -68,15 +93,29 @@ mod tests {
     /// Looks at processes with one thread each of the same number. Returns those followed after
     /// each look.
     fn followed(looks: &[&[u32]]) -> Vec<Vec<u32>> {
+        followed_in(looks, |_| Pid(1))
+    }
+
+    fn followed_in(looks: &[&[u32]], root_of: fn(Pid) -> Pid) -> Vec<Vec<u32>> {
         let mut newborn = Newborn::default();
         let mut known = BTreeSet::new();
         let mut look = |alive: &&[u32]| {
             let mut found = alive.iter().map(|&one| (Pid(one), vec![Tid(one)])).collect();
-            newborn.hold_back(&mut found, &BTreeSet::new(), |pid, _| known.contains(&pid));
+            let is_known = |pid, _| known.contains(&pid);
+            newborn.hold_back(&mut found, &BTreeSet::new(), is_known, root_of);
             known = found.keys().copied().collect();
             known.iter().map(|pid| pid.0).collect()
         };
         looks.iter().map(&mut look).collect()
+    }
+
+    #[test]
+    fn fleeting_children_of_one_tree_hold_back_those_of_no_other() {
+        let looks: [&[u32]; 3] =
+            [&[1, 11, 12, 13, 14, 100], &[1, 21, 22, 23, 24, 100, 101], &[1, 31, 100, 101, 102]];
+        let root_of = |pid: Pid| Pid(if pid.0 >= 100 { 100 } else { 1 });
+        let found = followed_in(&looks, root_of);
+        assert_eq!(found[1..], [vec![1, 100, 101], vec![1, 100, 101, 102]]);
     }
 
     #[test]

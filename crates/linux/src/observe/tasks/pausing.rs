@@ -16,21 +16,20 @@ impl Tasks {
     /// As ioctl(2).
     pub fn pause(&mut self) -> io::Result<()> {
         let events = self.plan.as_ref().map_or(0, ThreadPlan::events);
-        let way = Paused::of(self.counted_threads * events);
+        let counted = self.threads().filter(|thread| thread.counters.is_some()).count();
+        let way = Paused::of(counted * events);
         self.paused = Some(way);
         self.look_again_at_counted();
         if way == Paused::Stopped {
             return self.stop(true);
         }
         self.threads().for_each(|thread| thread.counters = None);
-        self.counted_threads = 0;
         Ok(())
     }
 
     /// Stops counting, and drops all processes with their open files and events.
     pub fn let_go(&mut self) {
         self.plan = None;
-        self.counted_threads = 0;
         self.processes.clear();
     }
 
@@ -49,13 +48,17 @@ impl Tasks {
     }
 
     fn open_again(&mut self) {
+        self.allot_known();
         let known: Vec<(Pid, Tid)> = self
             .processes
             .iter()
-            .flat_map(|(pid, process)| process.threads.keys().map(|tid| (*pid, *tid)))
+            .flat_map(|(pid, process)| process.threads.iter().map(|one| (*pid, one)))
+            // Those that began in the pause are counted already.
+            .filter(|(_, (_, thread))| thread.counters.is_none())
+            .map(|(pid, (tid, _))| (pid, *tid))
             .collect();
         for (pid, tid) in known {
-            let counters = self.open_counters(tid);
+            let counters = self.open_counters(pid, tid);
             let process = self.processes.get_mut(&pid);
             if let Some(thread) = process.and_then(|process| process.threads.get_mut(&tid)) {
                 thread.counters = counters;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rondpoint_core::{Nanos, Pid};
 
-use super::{MAX_KEPT_THREADS, Tasks, read};
+use super::{Tasks, read};
 use crate::LinuxError;
 use crate::parse::schedstat;
 use crate::root::Root;
@@ -109,12 +109,6 @@ impl Tasks {
             process.threads.values().any(|thread| thread.counters.is_some())
         };
         self.processes.values_mut().filter(is_counted).for_each(|process| process.read = None);
-    }
-
-    /// Whether the files of one more thread may be kept open.
-    pub(super) fn may_keep(&self) -> bool {
-        let threads: usize = self.processes.values().map(|process| process.threads.len()).sum();
-        threads < MAX_KEPT_THREADS
     }
 }
 

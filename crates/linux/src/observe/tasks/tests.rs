@@ -9,6 +9,7 @@ use crate::sleeper::Sleeper;
 use crate::syscall::time::since_boot_ns;
 
 mod members;
+mod several;
 
 struct Fixture {
     directory: tempfile::TempDir,

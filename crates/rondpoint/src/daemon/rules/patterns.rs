@@ -28,10 +28,13 @@ const UNITS: [&str; 11] = [
 /// A path of cgroups.
 ///
 /// # Errors
-/// It does not begin at the root, or is malformed.
+/// It does not begin at the root, goes up as paths do that a container reads, or is malformed.
 pub(super) fn cgroup(text: &str) -> Result<Pattern> {
     if !text.starts_with(['/', '*']) {
         bail!("expected a path from the root, as /{text} or */{text}");
+    }
+    if text.split('/').any(|part| part == "..") {
+        bail!("expected a path from the top of /sys/fs/cgroup, without `..`");
     }
     match text.trim_end_matches('/') {
         "" => pattern("/"),
@@ -135,6 +138,10 @@ mod tests {
             ("/system.slice/", "/system.slice"),
             ("/", "/"),
             ("*/machine.slice", "*/machine.slice"),
+            (
+                "/../../kubepods.slice",
+                "expected a path from the top of /sys/fs/cgroup, without `..`",
+            ),
             (
                 "machine.slice",
                 "expected a path from the root, as /machine.slice or */machine.slice",

@@ -11,13 +11,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::super::config::Config;
-use super::super::http::Http;
-use super::super::metrics;
+use super::super::metrics::Format;
 use super::super::rules::Request;
 use super::{BETWEEN_ANSWERS, Station};
 use crate::control::protocol::{
-    Call, INTERFACE, MetricsReply, NotesReply, PidRequest, PidsRequest, StatusReply, WatchReply,
-    WatchRequest, method,
+    Call, INTERFACE, MetricsReply, Mode, NotesReply, PidRequest, PidsRequest, StatusReply,
+    WatchReply, WatchRequest, method,
 };
 use crate::control::server::{Answer, Id, Peer, Refused, parameters};
 use crate::live::trees::Trees;
@@ -43,7 +42,7 @@ impl Station {
                 _ => {
                     let answer = self.answer(trees, &peer, &call);
                     if let Err(refused) = &answer
-                        && let Some(untold) = self.refusals.tell(Instant::now())
+                        && let Some(untold) = self.may_tell(Some(peer.user))
                     {
                         let (user, pid) = (peer.user, peer.pid);
                         tracing::warn!(user, pid, call.method, ?refused, untold);
@@ -53,11 +52,7 @@ impl Station {
             }
         }
         self.tell_watchers();
-        let asked = self.parts.http.as_mut().is_some_and(Http::turn);
-        if asked {
-            let text = metrics::text(&self.status(None), self.parts.board.borrow().totals);
-            self.parts.http.iter_mut().for_each(|http| http.answer(&text));
-        }
+        self.serve_metrics();
     }
 
     fn answer(&mut self, trees: &mut Trees, peer: &Peer, call: &Call) -> Answer {
@@ -81,7 +76,7 @@ impl Station {
             }
             method::METRICS => {
                 self.insist(peer, "read the metrics of all processes")?;
-                let text = metrics::text(&self.status(None), self.parts.board.borrow().totals);
+                let text = self.metrics(Format::OpenMetrics);
                 Ok(parameters(&MetricsReply { text }))
             }
             method::PAUSE | method::RESUME => {
@@ -94,7 +89,11 @@ impl Station {
                     "asked to pause or resume"
                 );
                 self.change(trees, |station| station.paused = pauses);
-                Ok(parameters(&NotesReply { notes: self.about_acting(pauses) }))
+                self.damage = None;
+                let resting = self.why_not_acting().filter(|_| !pauses);
+                let resting = resting.map(|why| format!("resumed, but nothing is changed {why}"));
+                let notes = resting.into_iter().chain(self.remember()).collect();
+                Ok(parameters(&NotesReply { notes }))
             }
             method::LEAVE => self.requested(trees, peer, call, Request::Leave),
             method::MANAGE => self.requested(trees, peer, call, Request::Manage),
@@ -116,16 +115,24 @@ impl Station {
         }
     }
 
-    /// Why nothing is done although it was asked to go on.
-    fn about_acting(&self, pauses: bool) -> Vec<String> {
-        if pauses || self.acts() {
-            return Vec::new();
+    /// Why a daemon that is not paused changes nothing: `while numad (process 7) runs`. All that
+    /// stands against it, for one reason may end before another.
+    fn why_not_acting(&self) -> Option<String> {
+        let config = &self.parts.config;
+        let mut reasons = Vec::new();
+        if config.mode == Mode::Observe {
+            reasons.push("while the configuration says mode = \"observe\"".to_string());
+        } else if !config.acts() {
+            reasons.push("while the only policy is observe".to_string());
+        } else if !self.may_ever_act {
+            reasons
+                .push("until the daemon is started anew: it began without mode = \"act\"".into());
         }
-        let why = match self.parts.config.acts() {
-            true => "another manager runs here (rondpoint status says which)",
-            false => "the configuration says mode = \"observe\"",
-        };
-        vec![format!("nothing is changed still: {why}")]
+        for rival in self.others.iter().filter(|other| crate::others::is_rival(other)) {
+            let process = rival.pid.map_or(String::new(), |pid| format!(" (process {pid})"));
+            reasons.push(format!("while {}{process} runs", rival.kind));
+        }
+        (!reasons.is_empty()).then(|| reasons.join(", and "))
     }
 
     fn requested(
@@ -154,16 +161,18 @@ impl Station {
         let is_news = !pids.iter().all(is_known);
         self.request(&pids, request, owner).map_err(refused)?;
         // A user who asks the same again and again must not fill the log.
-        if is_news {
-            tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, "asked");
+        if is_news && let Some(untold) = self.may_tell(owner) {
+            tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, untold, "asked");
         }
+        let unkept = self.remember();
         self.choose(trees);
         let left = |pid: &u32| Some((*pid, self.left.get(&Pid(*pid))?));
         let told =
             |(pid, left): (u32, &super::Left)| format!("process {pid} is left: {}", left.why);
+        // `rondpoint run` takes a note on what it has managed for a refusal.
         let notes = match request {
             Request::Manage => pids.iter().filter_map(left).map(told).collect(),
-            Request::Leave => Vec::new(),
+            Request::Leave => unkept.into_iter().collect(),
         };
         Ok(parameters(&NotesReply { notes }))
     }
@@ -297,6 +306,10 @@ impl Station {
             || old.acts() != new.acts();
         self.group = self.parts.config.control.group_number();
         self.parts.rules = rules;
+        // Processes are due by the new pace too.
+        let every = self.parts.config.look_every();
+        self.next_look = self.next_look.min(Instant::now() + every);
+        self.census.hurry(every);
         self.drop_unnamed(trees);
         tracing::info!(decides_otherwise, ?notes, "the configuration was read anew");
         if decides_otherwise {

@@ -30,6 +30,17 @@ pub(super) struct Requests {
 }
 
 impl Requests {
+    /// Those of an earlier daemon, as far as their processes live.
+    pub(super) fn of(asked: Vec<Asked>, lives: impl Fn(Identity) -> bool) -> Self {
+        let living = asked.into_iter().filter(|asked| lives(asked.process)).take(MOST);
+        Self { by_pid: living.map(|asked| (asked.process.pid, asked)).collect() }
+    }
+
+    /// All of them, by number of the process.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Asked> {
+        self.by_pid.values()
+    }
+
     pub(super) fn get(&self, pid: Pid) -> Option<&Asked> {
         self.by_pid.get(&pid)
     }

@@ -20,6 +20,8 @@ struct Wanted {
     why: String,
     /// The more it uses, the sooner it has its turn.
     cpus: f64,
+    /// CPUs that it would use without waiting for one, as the rules have it.
+    wanted_cpus: f64,
 }
 
 /// Why a process is never managed, whatever the rules say.
@@ -60,12 +62,14 @@ fn judge(known: &Known, rules: &Rules, request: Option<Request>, others: &Others
 impl Station {
     /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
-        self.census.look(&self.from, self.pace());
+        let parents = self.census.look(&self.from, self.pace());
+        self.parts.observer.tell_parents(&parents);
         let others = others::find(&self.from, self.commands());
         for other in others.iter().filter(|other| !self.others.contains(other)) {
             tracing::info!(kind = other.kind, pid = other.pid, "{}", other.what);
         }
         self.change(trees, |station| station.others = others);
+        self.count_idle_looks();
         self.choose(trees);
         match self.parts.server.come_back() {
             Ok(false) => {}
@@ -74,10 +78,9 @@ impl Station {
                 self.note(format!("the control socket was removed: {}", terminal::told(&error)));
             }
         }
-        self.tell_service_manager();
     }
 
-    fn pace(&self) -> Pace {
+    pub(super) fn pace(&self) -> Pace {
         Pace { every: self.parts.config.look_every(), busy: self.parts.rules.min_cpus }
     }
 
@@ -87,8 +90,12 @@ impl Station {
     }
 
     /// A line for `systemctl status`.
-    fn tell_service_manager(&mut self) {
-        let does = if self.acts() { "managing" } else { "watching" };
+    pub(super) fn tell_service_manager(&mut self) {
+        let does = match (self.acts(), self.paused) {
+            (true, _) => "managing",
+            (false, true) => "paused, watching",
+            (false, false) => "watching",
+        };
         let (trees, left) = (self.roots.len(), self.left.len());
         let trees = match trees {
             1 => "1 process and what it starts".to_string(),
@@ -115,7 +122,8 @@ impl Station {
                 Choice::Leave(why) => drop(left.insert(pid, Left { process, why })),
                 Choice::Take(why) if !self.is_followed(pid) => {
                     let cpus = known.facts.cpus.unwrap_or(0.0);
-                    wanted.push(Wanted { process, why, cpus });
+                    let wanted_cpus = known.facts.wanted_cpus.unwrap_or(0.0);
+                    wanted.push(Wanted { process, why, cpus, wanted_cpus });
                 }
                 Choice::Pass if self.is_strangers(&known) => {
                     let why = "it belongs to another user than the one that asked for its tree";
@@ -130,17 +138,28 @@ impl Station {
         let before = std::mem::replace(&mut self.left, left);
         for one in wanted {
             if let Err(error) = self.take(trees, &one) {
-                let (process, why) = (one.process, terminal::told(&error));
+                let process = one.process;
+                let gave = self.why_without_place(process).map(str::to_string);
+                let why = gave.unwrap_or_else(|| terminal::told(&error));
                 // It is tried again at every look, and said once.
-                if before.get(&process.pid).is_none_or(|known| known.why != why) {
-                    tracing::warn!(pid = process.pid.0, why, "not managed");
+                if before.get(&process.pid).is_none_or(|known| known.why != why)
+                    && let Some(untold) = self.may_tell(self.asker(process.pid))
+                {
+                    tracing::warn!(pid = process.pid.0, why, untold, "not managed");
                 }
                 self.left.insert(process.pid, Left { process, why });
             }
         }
+        self.leave_those_without_place();
         let roots: BTreeMap<Pid, Nanos> =
             self.roots.values().map(|one| (one.process.pid, one.process.started)).collect();
         self.parts.observer.follow(roots, self.left.keys().copied().collect());
+        self.tell_service_manager();
+    }
+
+    /// The user without privilege that asked for a process, if one did.
+    fn asker(&self, pid: Pid) -> Option<u32> {
+        self.requests.get(pid).and_then(|asked| asked.owner)
     }
 
     /// Processes of which the rules could say something: the large, the managed with what they
@@ -176,13 +195,16 @@ impl Station {
 
     /// Whether a tree has it already, or will have it when it is no longer left alone.
     fn is_followed(&self, pid: Pid) -> bool {
+        self.parts.observer.origins().contains_key(&pid) || self.is_in_tree(pid)
+    }
+
+    /// Whether it is a root, or descends from one.
+    pub(super) fn is_in_tree(&self, pid: Pid) -> bool {
         // A tree ends at a process that is left alone: what that process starts is judged by
         // itself.
         let ancestors = self.census.ancestors(pid);
         let mut above = ancestors.take_while(|one| !self.left.contains_key(one));
-        self.parts.observer.origins().contains_key(&pid)
-            || self.roots.contains_key(&pid)
-            || above.any(|one| self.roots.contains_key(&one))
+        self.roots.contains_key(&pid) || above.any(|one| self.roots.contains_key(&one))
     }
 
     /// Trees end when their root has ended and no other process is in them.
@@ -240,19 +262,26 @@ impl Station {
         for (pid, one) in left {
             if self.roots.contains_key(pid) {
                 self.drop_tree(trees, *pid, &one.why);
-            } else if self.parts.observer.origins().contains_key(pid) {
+            } else if let Some(root) = self.parts.observer.origins().get(pid) {
+                let asker = self.roots.get(root).and_then(|root| root.asker);
                 let restored = trees.release(one.process);
-                if !self.left.contains_key(pid) {
-                    tracing::info!(pid = pid.0, why = one.why, ?restored, "left alone");
+                if !self.left.contains_key(pid)
+                    && let Some(untold) = self.may_tell(asker)
+                {
+                    tracing::info!(pid = pid.0, why = one.why, ?restored, untold, "left alone");
                 }
             }
         }
     }
 
-    fn drop_tree(&mut self, trees: &mut Trees, root: Pid, why: &str) {
-        self.roots.remove(&root);
+    pub(super) fn drop_tree(&mut self, trees: &mut Trees, root: Pid, why: &str) {
+        let asker = self.roots.remove(&root).and_then(|one| one.asker);
         match trees.remove(root) {
-            Ok(restored) => tracing::info!(pid = root.0, why, ?restored, "no longer managed"),
+            Ok(restored) => {
+                if let Some(untold) = self.may_tell(asker) {
+                    tracing::info!(pid = root.0, why, ?restored, untold, "no longer managed");
+                }
+            }
             Err(error) => {
                 self.note(format!("process {root}: its ledger stays: {}", terminal::told(&error)));
             }
@@ -261,28 +290,38 @@ impl Station {
 
     fn take(&mut self, trees: &mut Trees, wanted: &Wanted) -> Result<()> {
         let process = wanted.process;
-        if self.roots.len() >= self.parts.config.most_trees() {
-            let most = self.parts.config.most_trees();
-            anyhow::bail!("{most} processes are managed already ([manage] most)");
-        }
+        let asker = self.asker(process.pid);
         let asked = self.roots.keys().filter(|pid| self.requests.is_of_its_owner(**pid)).count();
         // Strangers leave half of the places to others.
-        if self.requests.is_of_its_owner(process.pid)
-            && asked >= self.parts.config.most_trees().div_ceil(2)
-        {
+        if asker.is_some() && asked >= self.parts.config.most_trees().div_ceil(2) {
             anyhow::bail!(
                 "{asked} processes are managed by request of their users ([manage] most)"
             );
         }
+        let giver = self.giver(wanted.wanted_cpus, asker)?;
         let claim = session::claim_of(&self.from, process)?;
         if self.parts.config.acts() {
             session::may_manage(&self.from, process.pid)?;
         }
         let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
+        let had_place = giver.and_then(|giver| self.give_place(trees, giver, process));
         trees.add(process.pid, ledger);
-        tracing::info!(pid = process.pid.0, why = wanted.why, "managed");
+        if let Some(untold) = self.may_tell(asker) {
+            tracing::info!(pid = process.pid.0, why = wanted.why, untold, "managed");
+        }
         let why = wanted.why.clone();
-        let managed = Managed { process, why, alive_at: None, _claim: claim };
+        let managed = Managed {
+            process,
+            why,
+            alive_at: None,
+            idle_looks: 0,
+            had_place,
+            asker,
+            _claim: claim,
+        };
+        for other in self.roots.values_mut() {
+            other.had_place.take_if(|gave| gave.process == process);
+        }
         self.roots.insert(process.pid, managed);
         Ok(())
     }

@@ -39,6 +39,7 @@ impl Station {
             pid: std::process::id(),
             mode: if config.acts() { Mode::Act } else { Mode::Observe },
             paused: self.paused,
+            acts: self.acts(),
             config: file.unwrap_or_else(|| super::super::config::SYSTEM_FILE.to_string()),
             policies: config.policy.policies.clone(),
             at_s: board.at.seconds(),
@@ -73,10 +74,17 @@ impl Station {
         if let Some(mistake) = &self.mistake {
             problems.push(format!("the configuration is that of before: {mistake}"));
         }
-        if self.parts.observer.overflowed() {
-            problems.push(
-                "there are more processes or threads in managed trees than are followed".into(),
-            );
+        if let Some(damage) = &self.damage {
+            problems.push(format!(
+                "the daemon began paused, for it lost what was asked of an earlier one: {damage} \
+                 (rondpoint resume ends the pause)"
+            ));
+        }
+        let in_part: Vec<String> =
+            self.parts.observer.seen_in_part().iter().map(Pid::to_string).collect();
+        if !in_part.is_empty() {
+            let roots = in_part.join(", ");
+            problems.push(format!("more processes or threads than are followed, below: {roots}"));
         }
         problems
     }

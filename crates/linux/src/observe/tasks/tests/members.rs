@@ -70,14 +70,20 @@ fn where_there_are_too_many_processes_the_new_ones_are_left_out() {
     fixture.process(10, &[(10, 0)], "20 ");
     fixture.process(20, &[(20, 0)], "");
     tasks.observe(&machine, Births::default()).unwrap();
-    assert!(!tasks.overflowed);
+    assert_eq!(tasks.seen_in_part(), BTreeSet::new());
     fixture.process(30, &[(30, 0)], "");
     let found = tasks.observe(&machine, told(&[(Pid(10), Pid(30))])).unwrap();
     assert_eq!(shown(&found), "10[10@0] 20[20@0]");
-    assert!(tasks.overflowed);
+    assert_eq!(tasks.seen_in_part(), [Pid(10)].into());
+    tasks.observe(&machine, told(&[])).unwrap();
+    assert_eq!(tasks.seen_in_part(), [Pid(10)].into(), "no record tells of it again");
     tasks = tasks.without_limit();
+    for at in tasks.crowded.values_mut() {
+        *at = at.checked_sub(2 * BETWEEN_LISTS).expect("the machine is up for so long");
+    }
     let found = tasks.observe(&machine, told(&[(Pid(10), Pid(30))])).unwrap();
-    assert_eq!((shown(&found).as_str(), tasks.overflowed), ("10[10@0] 20[20@0] 30[30@0]", false));
+    assert_eq!(shown(&found), "10[10@0] 20[20@0] 30[30@0]");
+    assert_eq!(tasks.seen_in_part(), BTreeSet::new());
 }
 
 #[test]
@@ -97,6 +103,54 @@ fn a_child_that_no_record_told_of_is_found_when_all_lists_are_read_anew() {
     let found = shown(&tasks.observe(&machine, told(&[])).unwrap());
     assert_eq!(found, "10[10@0] 20[20@0]");
     assert!(tasks.listed_next > Instant::now());
+}
+
+/// As the daemon does, which reads the parent of every process now and then.
+#[test]
+fn a_descendant_that_is_missing_joins_if_its_parent_is_still_the_same() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    let child = |pid: u32, parent: u32| {
+        fixture.process(pid, &[(pid, 0)], "");
+        let stat = fixture.root().in_proc(format!("{pid}/stat"));
+        fs::write(stat, child_line(pid, parent, 0)).unwrap();
+    };
+    child(10, 1);
+    let mut tasks = Tasks::without_processes(fixture.root(), None);
+    tasks.follow([(Pid(10), Nanos(0))].into(), [Pid(60)].into());
+    tasks.observe(&machine, told(&[])).unwrap();
+    child(20, 10);
+    child(30, 20);
+    // The number of a child that has ended belongs to a process of another user.
+    child(40, 1);
+    child(50, 1);
+    child(60, 10);
+    let pair = |parent: u32, pid: u32| (Pid(parent), Pid(pid));
+    let told_of =
+        [pair(20, 30), pair(10, 20), pair(10, 40), pair(1, 50), pair(10, 60), pair(10, 70)];
+    tasks.tell_parents(&told_of);
+    let found = shown(&tasks.observe(&machine, told(&[])).unwrap());
+    assert_eq!(found, "10[10@0] 20[20@0] 30[30@0]");
+    let of_ten = [10, 20, 30].map(|pid| (Pid(pid), Pid(10)));
+    assert_eq!(tasks.origins(), &of_ten.into());
+}
+
+#[test]
+fn no_list_of_children_is_read_of_idle_trees_while_parents_are_told() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    fixture.process(10, &[(10, 0), (11, 0)], "");
+    let mut tasks = Tasks::without_processes(fixture.root(), None);
+    tasks.follow([(Pid(10), Nanos(0))].into(), BTreeSet::new());
+    tasks.observe(&machine, told(&[])).unwrap();
+    fs::write(fixture.root().in_proc("10/task/10/children"), "20 ").unwrap();
+    fixture.process(20, &[(20, 0)], "");
+    tasks.listed_next = Instant::now();
+    tasks.tell_parents(&[]);
+    assert_eq!(shown(&tasks.observe(&machine, told(&[])).unwrap()), "10[10@0 11@0]");
+    // Nobody has told of parents for long.
+    tasks.listed_next = Instant::now();
+    assert_eq!(shown(&tasks.observe(&machine, told(&[])).unwrap()), "10[10@0 11@0] 20[20@0]");
 }
 
 #[test]
