@@ -4,9 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_machine::Machine;
+use serde::Serialize;
 
+use crate::reproduce;
 use crate::sensors::Pmu;
-use crate::workload::Workload;
+use crate::workload::{BUILT_IN, MORE, Workload};
 use crate::world::Scene;
 
 const MACHINES: &[(&str, &str)] = &[
@@ -57,7 +59,8 @@ fn full_size(word: &str) -> Result<Machine> {
     Ok(Machine::load(Path::new(word))?)
 }
 
-/// Workloads by name or file; joined by `+` they run side by side.
+/// Workloads by name or file, each with settings behind a colon; joined by `+` they run side by
+/// side.
 ///
 /// # Errors
 /// There is none of that name, or its description is refused.
@@ -85,20 +88,80 @@ pub(crate) fn scene(machine: &str, workload: &str, seed: u64) -> Result<Scene> {
         machine,
         workload: self::workload(workload)?,
         replication: false,
+        manager_share: 0.0,
         truth: None,
         seed,
     })
 }
 
 fn one_workload(word: &str) -> Result<Workload> {
-    if let Some((name, text)) = crate::workload::BUILT_IN.iter().find(|(name, _)| *name == word) {
-        return Ok(Workload::parse(text, name)?);
+    if let Some(workload) = without_settings(word)? {
+        return Ok(workload);
     }
-    if !Path::new(word).exists() {
-        let known: Vec<&str> = crate::workload::BUILT_IN.iter().map(|(name, _)| *name).collect();
-        bail!("--workload {word}: no such file; expected one, or one of {}", known.join(", "));
+    let (name, settings) = word.split_once(':').unwrap_or((word, ""));
+    match without_settings(name)? {
+        Some(workload) => Ok(workload.with(settings, word)?),
+        None => {
+            let known: Vec<&str> = families().map(|(name, _)| name).collect();
+            bail!(
+                "--workload {name}: no such file; expected one, a program of a paper (--list has \
+                 them), or one of {}",
+                known.join(", ")
+            )
+        }
     }
-    Ok(Workload::load(Path::new(word))?)
+}
+
+/// A family, a program of a paper or a file; `None` where there is none of that name.
+fn without_settings(name: &str) -> Result<Option<Workload>> {
+    if let Some((_, text)) = families().find(|(one, _)| *one == name) {
+        return Ok(Some(Workload::parse(text, name)?));
+    }
+    if let Some(workload) = reproduce::programs().find(|workload| workload.name == name) {
+        return Ok(Some(workload));
+    }
+    let is_file = Path::new(name).exists();
+    is_file.then(|| Workload::load(Path::new(name)).map_err(Into::into)).transpose()
+}
+
+/// Families of workloads and their files.
+fn families() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BUILT_IN.iter().chain(MORE).copied()
+}
+
+/// What `--machine` and `--workload` know by name.
+#[derive(Debug, Serialize)]
+pub(crate) struct Names {
+    machines: Vec<&'static str>,
+    /// Names and titles.
+    families: Vec<(String, String)>,
+    /// Programs of papers.
+    programs: Vec<(String, String)>,
+}
+
+impl Names {
+    /// # Errors
+    /// A workload that comes along is refused.
+    pub(crate) fn all() -> Result<Self> {
+        let titled = |workload: Workload| (workload.name, workload.title);
+        let families: Result<_> =
+            families().map(|(name, text)| Ok(titled(Workload::parse(text, name)?))).collect();
+        let programs = reproduce::programs().map(titled).collect();
+        Ok(Self { machines: machine_names().collect(), families: families?, programs })
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let lines = |names: &[(String, String)]| -> String {
+            names.iter().map(|(name, title)| format!("  {name:<26} {title}\n")).collect()
+        };
+        format!(
+            "Machines\n  {}\n\nFamilies of workloads, with settings: NAME:key=value,key=value\n{}\n\
+             Programs of papers, with the middle of the values that no source gives\n{}",
+            self.machines.join(", "),
+            lines(&self.families),
+            lines(&self.programs),
+        )
+    }
 }
 
 #[cfg(test)]
@@ -110,8 +173,11 @@ mod tests {
         for name in machine_names() {
             assert_eq!(machine(name).expect(name).name, name);
         }
-        for (name, _) in crate::workload::BUILT_IN {
-            assert_eq!(workload(name).expect(name).name, *name);
+        for (name, _) in families() {
+            assert_eq!(workload(name).expect(name).name, name);
+        }
+        for program in reproduce::programs() {
+            assert_eq!(workload(&program.name).expect("a program").name, program.name);
         }
     }
 

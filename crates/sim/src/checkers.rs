@@ -86,6 +86,7 @@ mod tests {
             workload: catalogue::workload("read-shared").expect("a workload"),
             pmu: Pmu::Ibs,
             replication: true,
+            manager_share: 0.0,
             truth: None,
             seed: 1,
         };

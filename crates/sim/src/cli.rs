@@ -33,7 +33,11 @@ Examples:
   rondpoint simulate --machine carrefour-a --workload partitioned --policy autonuma,auto --runs 5
   rondpoint simulate --case 17                 # one random case, under the rules of the swarm
 
-Names are those of the files in machines/ and workloads/.
+  rondpoint simulate --machine altra-2 --workload locked:threads=16,lock.share=0.2
+  rondpoint simulate --machine chiplet-cxl --workload carrefour/FaceRec --policy auto
+
+--list prints the names. They are those of the files in machines/ and workloads/, and of papers'
+programs.
 Exit status: 0 good; 1 a rule of the swarm is broken, or --judge has a scene that auto did not
 finish; 2 bad usage or input.";
 
@@ -42,11 +46,15 @@ finish; 2 bad usage or input.";
 #[command(name = "rondpoint simulate", bin_name = "rondpoint simulate", after_help = EXAMPLES)]
 struct Arguments {
     /// Machine: a name, a file, or a line like "nodes=4 cpus=8 memory=16G"
-    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    #[arg(long, value_name = "M", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge", "list"])]
     machine: Option<String>,
-    /// Programs: a name or a file; several joined by + run side by side
-    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    /// Programs: a name or a file, with settings as NAME:key=value,key=value; several joined by +
+    /// run side by side
+    #[arg(long, value_name = "W[+W2…]", required_unless_present_any = ["swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge", "list"])]
     workload: Option<String>,
+    /// List the names of machines, families of workloads, and programs of papers
+    #[arg(long, conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "case_file", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    list: bool,
     /// Placements to compare with first-touch: interleave, interleave-late, autonuma, numad,
     /// oracle, or a policy NAME[:PRESET]; policies joined by + act together [default:
     /// interleave,auto]
@@ -82,13 +90,21 @@ struct Arguments {
     /// All cases of --swarm or --case under auto and without faults
     #[arg(long, conflicts_with_all = ["policy", "case_file"])]
     calm: bool,
+    /// All cases of --swarm or --case with rare faults too: CPUs and memory are unplugged, the
+    /// ledger cannot be written, the clock jumps back, masks are refused for a while, processes end
+    /// while they are frozen
+    #[arg(long, conflicts_with_all = ["policy", "case_file", "calm"])]
+    harsh: bool,
+    /// Share of one CPU that the manager takes on its node, 0 to 1, charged to managed runs
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share, conflicts_with_all = ["swarm", "case", "reproduce", "fit", "fleet", "predictions", "judge"])]
+    manager_cpu: f64,
     /// Print a paper's numbers beside simulated ones: carrefour, nmass, asymsched, sam
     #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case"])]
     reproduce: Option<String>,
     /// Random draws of the values that the paper does not state, for --reproduce
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     draws: u64,
-    /// Fit parameters on a paper's baselines and print them as TOML: carrefour
+    /// Fit parameters on a paper's baselines and print them as TOML: carrefour, nmass, asymsched
     #[arg(long, value_name = "PAPER", conflicts_with_all = ["machine", "workload", "policy", "runs", "swarm", "case", "reproduce"])]
     fit: Option<String>,
     /// Simulate a fleet: machines and workloads drawn from a distribution, and what share of the
@@ -114,7 +130,11 @@ struct Arguments {
 
 impl Arguments {
     fn mode(&self) -> Mode {
-        if self.calm { Mode::Calm } else { Mode::Drawn }
+        match (self.calm, self.harsh) {
+            (true, _) => Mode::Calm,
+            (_, true) => Mode::Harsh,
+            _ => Mode::Drawn,
+        }
     }
 }
 
@@ -147,6 +167,15 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
     if arguments.calm && arguments.swarm.is_none() && arguments.case.is_none() {
         bail!("--calm: expected --swarm or --case beside it");
     }
+    if arguments.list {
+        return Ok((
+            shown(arguments.json, &catalogue::Names::all()?, catalogue::Names::text)?,
+            true,
+        ));
+    }
+    if arguments.harsh && arguments.swarm.is_none() && arguments.case.is_none() {
+        bail!("--harsh: expected --swarm or --case beside it");
+    }
     if let Some(cases) = arguments.swarm {
         return swarm(arguments, cases);
     }
@@ -177,10 +206,7 @@ fn answer(arguments: &Arguments) -> Result<(String, bool)> {
         return Ok((shown(arguments.json, &report, reproduce::Report::text)?, true));
     }
     if let Some(paper) = &arguments.fit {
-        return match paper.as_str() {
-            "carrefour" => Ok((reproduce::carrefour::fit(), true)),
-            _ => bail!("--fit {paper}: expected carrefour"),
-        };
+        return Ok((reproduce::fit(paper)?, true));
     }
     if let Some(seed) = arguments.case {
         return one_case(&drawn(seed, arguments)?, arguments);
@@ -241,6 +267,11 @@ fn report_of(
     Report { shrunk, ..Report::of(mode, case.seed, &[result]) }
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or("expected a number from 0 to 1".to_string())
+}
+
 fn pmu(word: Option<&str>, scene_default: Pmu) -> Result<Pmu> {
     let Some(word) = word else { return Ok(scene_default) };
     let found = PMUS.iter().find(|(name, _)| *name == word);
@@ -268,8 +299,15 @@ fn compare(arguments: &Arguments) -> Result<Comparison> {
         }
     }
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
-    let scene =
-        Scene { machine, workload, pmu, replication: arguments.replication, truth: None, seed: 0 };
+    let scene = Scene {
+        machine,
+        workload,
+        pmu,
+        replication: arguments.replication,
+        manager_share: arguments.manager_cpu,
+        truth: None,
+        seed: 0,
+    };
     if let Some(path) = &arguments.record {
         let ours = |one: &&Contender| matches!(one, Contender::Managed(_));
         let Some(Contender::Managed(choices)) = contenders.iter().find(ours) else {

@@ -1,9 +1,17 @@
 //! Injected faults: refused calls, odd counters, lost samples, late looks, a clock that jumps. Each
-//! kind is off in half of all cases.
+//! kind is off in half of all cases. Rare kinds are off in all but the harsh ones.
 
 use rondpoint_core::observation::{Counter, Counters, Observation};
 use rondpoint_core::{Nanos, Random};
 
+/// `EPERM`: the manager may not set masks.
+const EPERM: i32 = 1;
+/// `ENOSPC`: the ledger cannot be written.
+const ENOSPC: i32 = 28;
+/// How far a clock jumps back at most; not to before its beginning.
+const LONGEST_BACK: Nanos = Nanos::from_secs(60);
+/// How long masks are refused at a stretch.
+const FORBIDDEN: Nanos = Nanos::from_secs(5);
 /// `EPERM`, `EBUSY`, `ENOMEM`, `EIO`.
 const ERRNOS: [i32; 4] = [1, 16, 12, 5];
 
@@ -31,7 +39,50 @@ pub(crate) struct Rates {
     pub(crate) jump: f64,
     /// Processes that end too early, per second.
     pub(crate) exits: f64,
+    /// CPUs that are unplugged, per second.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) cpu_unplugged: f64,
+    /// Memory nodes that are unplugged, per second.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) memory_unplugged: f64,
+    /// Share of the steps whose inverses cannot be written to the ledger: nothing may be done.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) ledger: f64,
+    /// Share of looks before which the clock jumps back, by up to a minute.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) back: f64,
+    /// Share of masks after which all further ones are refused for five seconds.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) masks: f64,
+    /// Share of the frozen processes that end while their memory moves.
+    #[serde(default, skip_serializing_if = "is_never")]
+    pub(crate) frozen_exits: f64,
 }
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_never(rate: &f64) -> bool {
+    *rate == 0.0
+}
+
+/// Greatest rates of the kinds that only harsh cases have.
+pub(crate) const RARE: Rates = Rates {
+    refused: 0.0,
+    busy: 0.0,
+    no_memory: 0.0,
+    stale: 0.0,
+    wrapped: 0.0,
+    missing: 0.0,
+    lost: 0.0,
+    late: 0.0,
+    jump: 0.0,
+    exits: 0.0,
+    cpu_unplugged: 0.2,
+    memory_unplugged: 0.1,
+    ledger: 0.5,
+    back: 0.05,
+    masks: 0.3,
+    frozen_exits: 0.5,
+};
 
 /// The faults of one world.
 #[derive(Debug, Clone)]
@@ -41,6 +92,9 @@ pub(crate) struct Faults {
     /// Nothing goes wrong from here on.
     until: Nanos,
     jumped: Nanos,
+    jumped_back: Nanos,
+    /// All masks are refused until then.
+    forbidden_until: Nanos,
     last: Option<Observation>,
 }
 
@@ -53,7 +107,15 @@ pub(crate) enum PageFault {
 
 impl Faults {
     pub(crate) fn new(rates: Rates, until: Nanos, seed: u64) -> Self {
-        Self { rates, random: Random::new(seed), until, jumped: Nanos(0), last: None }
+        Self {
+            rates,
+            random: Random::new(seed),
+            until,
+            jumped: Nanos(0),
+            jumped_back: Nanos(0),
+            forbidden_until: Nanos(0),
+            last: None,
+        }
     }
 
     fn strikes(&mut self, rate: f64, now: Nanos) -> bool {
@@ -64,6 +126,36 @@ impl Faults {
     pub(crate) fn errno(&mut self, now: Nanos) -> Option<i32> {
         let struck = self.strikes(self.rates.refused, now);
         struck.then(|| ERRNOS[self.random.below(ERRNOS.len())])
+    }
+
+    /// The error of a whole plan whose inverses cannot be written.
+    pub(crate) fn ledger(&mut self, now: Nanos) -> Option<i32> {
+        self.strikes(self.rates.ledger, now).then_some(ENOSPC)
+    }
+
+    /// The error of a mask. Masks before it in the same plan were given.
+    pub(crate) fn mask(&mut self, now: Nanos) -> Option<i32> {
+        if self.strikes(self.rates.masks, now) {
+            self.forbidden_until = (now + FORBIDDEN).min(self.until);
+        }
+        (now < self.forbidden_until).then_some(EPERM)
+    }
+
+    /// The CPU that is unplugged in this epoch, as a draw from 0 to 1.
+    pub(crate) fn unplugs_cpu(&mut self, now: Nanos, epoch: Nanos) -> Option<f64> {
+        let strikes = self.strikes(self.rates.cpu_unplugged * epoch.seconds(), now);
+        strikes.then(|| self.random.unit())
+    }
+
+    /// The node whose memory is unplugged in this epoch, as a draw from 0 to 1.
+    pub(crate) fn unplugs_memory(&mut self, now: Nanos, epoch: Nanos) -> Option<f64> {
+        let strikes = self.strikes(self.rates.memory_unplugged * epoch.seconds(), now);
+        strikes.then(|| self.random.unit())
+    }
+
+    /// Whether a process ends while it is frozen.
+    pub(crate) fn ends_frozen(&mut self, now: Nanos) -> bool {
+        self.strikes(self.rates.frozen_exits, now)
     }
 
     pub(crate) fn page(&mut self, now: Nanos) -> Option<PageFault> {
@@ -94,6 +186,11 @@ impl Faults {
             self.jumped += jump;
         }
         seen.at += self.jumped;
+        if self.strikes(self.rates.back, now) {
+            let most = LONGEST_BACK.min(seen.at.since(self.jumped_back));
+            self.jumped_back += Nanos((most.0 as f64 * self.random.unit()) as u64);
+        }
+        seen.at = seen.at.since(self.jumped_back);
         let original = seen.clone();
         if self.strikes(self.rates.stale, now)
             && let Some(last) = &self.last
@@ -158,5 +255,32 @@ fn wrap(seen: &mut Observation, victim: usize) {
             thread.counters =
                 thread.counters.iter().map(|(event, counter)| (event, low(counter))).collect();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_jumps_ahead_stays_ahead() {
+        let mut faults = Faults::new(Rates { jump: 1.0, ..Rates::default() }, Nanos(1), 3);
+        let mut see = |at| faults.disturb(Observation { at, ..Observation::default() }).at;
+        let jump = see(Nanos(0));
+        assert!(jump > Nanos(0));
+        assert_eq!(see(Nanos::from_secs(5)), jump + Nanos::from_secs(5));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_never_reads_less_than_nothing() {
+        let rates = Rates { back: 0.5, ..Rates::default() };
+        let mut faults = Faults::new(rates, Nanos::from_secs(20), 3);
+        let mut see = |second| {
+            let at = Nanos::from_secs(second);
+            faults.disturb(Observation { at, ..Observation::default() }).at
+        };
+        let clock: Vec<Nanos> = (0..40).map(&mut see).collect();
+        assert!(clock.windows(2).any(|pair| pair[1] < pair[0]), "{clock:?}");
+        assert!(clock.iter().zip(0..).all(|(at, second)| *at <= Nanos::from_secs(second)));
     }
 }

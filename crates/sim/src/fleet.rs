@@ -194,6 +194,7 @@ impl Parts {
             workload: programs,
             pmu: Pmu::of(machine),
             replication: false,
+            manager_share: 0.0,
             truth: None,
             seed: random.next_u64(),
         };

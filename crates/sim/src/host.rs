@@ -84,11 +84,18 @@ impl SimHost {
         (!self.is_over()).then_some(false)
     }
 
-    /// A process ends before its work is done.
+    /// A process ends before its work is done, or hardware is unplugged.
     fn end_early(&mut self) {
         let now = self.world.plant.now();
-        if self.faults.as_mut().is_some_and(|faults| faults.exit(now, EPOCH)) {
+        let Some(faults) = &mut self.faults else { return };
+        if faults.exit(now, EPOCH) {
             self.world.plant.end_one();
+        }
+        if let Some(draw) = faults.unplugs_cpu(now, EPOCH) {
+            self.world.plant.unplug_cpu(draw);
+        }
+        if let Some(draw) = faults.unplugs_memory(now, EPOCH) {
+            self.world.plant.unplug_memory(draw);
         }
     }
 
@@ -131,8 +138,7 @@ impl SimHost {
     fn act(&mut self, plan: &Plan, step: usize) -> Outcome {
         let began = self.world.plant.now();
         if let Some(errno) = self.faults.as_mut().and_then(|faults| faults.errno(began)) {
-            let result = StepResult::Refused { errno };
-            return Outcome { plan: plan.number, step, result, spent: Nanos(0), frozen: Nanos(0) };
+            return outcome(plan.number, step, StepResult::Refused { errno });
         }
         let mut frozen = 0.0;
         let mut spent = 0.0;
@@ -140,7 +146,11 @@ impl SimHost {
             Action::SetSampling { pid, sampling } => self.set_sampling(*pid, *sampling),
             Action::SetAffinity { pid, tid, cpus, via } => {
                 spent += MASK_NS;
-                match self.world.plant.set_mask((*pid, *tid), cpus, *via) {
+                let forbidden = self.faults.as_mut().and_then(|faults| faults.mask(began));
+                match forbidden
+                    .map_or(Ok(()), Err)
+                    .and_then(|()| self.world.plant.set_mask((*pid, *tid), cpus, *via))
+                {
                     Ok(()) => StepResult::Done,
                     Err(3) => StepResult::Gone,
                     Err(errno) => StepResult::Refused { errno },
@@ -242,7 +252,14 @@ impl SimHost {
                 wanted.extend(to.map(|one| (group, page, one.from, one.to)));
             }
         }
-        for (group, page, from, to) in wanted {
+        let now = world.plant.now();
+        let dies = freeze && self.faults.as_mut().is_some_and(|faults| faults.ends_frozen(now));
+        let dies_at = if dies { wanted.len() / 2 } else { usize::MAX };
+        for (number, (group, page, from, to)) in wanted.into_iter().enumerate() {
+            if number == dies_at {
+                world.plant.kill(process);
+                break;
+            }
             let fault = fault(&mut self.faults, world.plant.now());
             let result = fault.unwrap_or_else(|| world.plant.move_page(group, page, to));
             if result == Moved::Done {
@@ -254,10 +271,16 @@ impl SimHost {
         world.plant.totals.pages_moved += counts.moved;
         let flushes = counts.moved as f64 * world.plant.truth.flush_ns;
         world.plant.stall(process, if freeze { longest } else { flushes });
+        let is_gone = counts.moved == 0 && !world.plant.processes[process].runs();
         world.work(longest);
         *spent += longest;
-        StepResult::Pages(counts)
+        if is_gone { StepResult::Gone } else { StepResult::Pages(counts) }
     }
+}
+
+/// An outcome that took no time.
+fn outcome(plan: u64, step: usize, result: StepResult) -> Outcome {
+    Outcome { plan, step, result, spent: Nanos(0), frozen: Nanos(0) }
 }
 
 /// What an injected fault makes of the next page; `None` = nothing goes wrong.
@@ -329,84 +352,17 @@ impl Host for SimHost {
     }
 
     fn apply(&mut self, step: &Step) -> Result<Vec<Outcome>, Infallible> {
-        Ok((0..step.plan.steps.len()).map(|index| self.act(&step.plan, index)).collect())
+        let (plan, now) = (&step.plan, self.world.plant.now());
+        let has_inverses = !plan.inverses.is_empty();
+        let unwritten = self.faults.as_mut().filter(|_| has_inverses);
+        if let Some(errno) = unwritten.and_then(|faults| faults.ledger(now)) {
+            let result = StepResult::Refused { errno };
+            let refused = |step| outcome(plan.number, step, result.clone());
+            return Ok((0..plan.steps.len()).map(refused).collect());
+        }
+        Ok((0..plan.steps.len()).map(|index| self.act(plan, index)).collect())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalogue;
-    use crate::faults::Rates;
-    use crate::plant::{FirstPlace, Truth};
-    use crate::rivals::Rival;
-    use crate::world::Scene;
-    use rondpoint_core::units::Bytes;
-    use rondpoint_core::{Proposal, Reason};
-
-    /// A host with one program of which all memory is on node 0.
-    fn host() -> SimHost {
-        let scene = Scene {
-            machine: catalogue::machine("nodes=2 cpus=2 memory=4G").expect("a machine"),
-            workload: catalogue::workload("read-shared").expect("a workload"),
-            pmu: Pmu::Ibs,
-            replication: false,
-            truth: Some(Truth::middle()),
-            seed: 3,
-        };
-        let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
-        world.plant.truth.wander_per_s = 0.0;
-        world.plant.arrange(0, &[0, 1, 2, 3], &[0], true);
-        world.pass();
-        SimHost::new(world, None, Nanos::from_secs(100))
-    }
-
-    /// Moves all memory of node 0 to node 1 in bulk.
-    fn move_memory(host: &mut SimHost, freeze: bool) -> Outcome {
-        let pid = host.world.plant.processes[0].pid;
-        let nodes = vec![NodeMove { from: 0, to: 1 }];
-        let action = Action::MoveProcessMemory { pid, nodes, freeze, memory: Bytes(0) };
-        let step = Proposal { policy: "test", action, reason: Reason::Other("a test".to_string()) };
-        host.act(&Plan { number: 1, steps: vec![step], ..Plan::default() }, 0)
-    }
-
-    /// Share of the move's time for which a thread of the process could not run.
-    fn stopped(freeze: bool) -> (f64, Outcome) {
-        let mut host = host();
-        let stands = |host: &SimHost| {
-            let plant = &host.world.plant;
-            let thread = plant.processes[0].threads.end - 1;
-            plant.threads[thread].debt_ns - plant.threads[thread].counts.cpu_ns
-        };
-        let (began, before) = (host.world.plant.now(), stands(&host));
-        let outcome = move_memory(&mut host, freeze);
-        let passed = host.world.plant.now().since(began).0 as f64;
-        let stood = passed + stands(&host) - before;
-        (stood / outcome.spent.0 as f64, outcome)
-    }
-
-    #[test]
-    fn a_process_stands_still_for_a_bulk_move_only_while_it_is_frozen() {
-        let (stood, outcome) = stopped(true);
-        assert!(stood > 0.9, "{stood}");
-        assert_eq!(outcome.frozen, outcome.spent);
-        let (stood, outcome) = stopped(false);
-        assert!(stood > 0.0 && stood < 0.1, "{stood}");
-        assert_eq!(outcome.frozen, Nanos(0));
-    }
-
-    #[test]
-    fn a_bulk_move_leaves_pages_that_are_busy_or_find_no_memory() {
-        let mut host = host();
-        let whole = host.world.plant.pages_by_node(0)[0];
-        let rates = Rates { busy: 0.2, no_memory: 0.2, ..Rates::default() };
-        host.faults = Some(Faults::new(rates, Nanos::from_secs(50), 7));
-        let StepResult::Pages(counts) = move_memory(&mut host, false).result else {
-            panic!("its pages were counted");
-        };
-        let left = counts.busy + counts.no_memory;
-        assert_eq!(counts.moved + left, whole);
-        assert!(counts.busy > whole / 10 && counts.no_memory > whole / 10, "{counts:?}");
-        assert_eq!(host.world.plant.pages_by_node(0), [left, counts.moved]);
-    }
-}
+mod tests;

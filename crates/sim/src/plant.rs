@@ -10,10 +10,13 @@ mod build;
 mod cache;
 mod chance;
 mod counts;
+mod hotplug;
 mod lives;
+mod lock;
 mod memory;
 mod need;
 mod queues;
+mod replies;
 mod scheduler;
 mod service;
 mod shortage;
@@ -86,6 +89,10 @@ pub(crate) struct Process {
     pub(crate) groups: Vec<Vec<usize>>,
     /// Instructions of each thread.
     pub(crate) work: f64,
+    /// When it starts.
+    due: Nanos,
+    /// Requests that wait at it, of those that come at a fixed rate.
+    backlog: f64,
     pub(crate) started: Option<Nanos>,
     pub(crate) ended: Option<Nanos>,
     /// The kernel ended it because memory was short.
@@ -130,6 +137,14 @@ impl Process {
         })
     }
 
+    /// Factor on its demand at a time: 1 in a burst.
+    fn in_burst(&self, now: Nanos) -> f64 {
+        let Some(bursts) = &self.program.bursts else { return 1.0 };
+        let since = now.since(self.started.unwrap_or(now)).seconds();
+        let is_in = (since / bursts.every_s).fract() < bursts.share;
+        if is_in { 1.0 } else { bursts.quiet }
+    }
+
     /// The group that a thread uses of a region.
     pub(crate) fn group_of(&self, region: usize, number: usize, rotate: usize) -> usize {
         let parts = &self.groups[region];
@@ -164,6 +179,9 @@ pub(crate) struct Plant {
     pub(crate) groups: Vec<memory::Group>,
     by_page: BTreeMap<u64, usize>,
     pub(crate) free_pages: Vec<u64>,
+    unplugged_cpus: CpuSet,
+    /// By node, pages of memory that was unplugged.
+    pub(crate) unplugged_pages: Vec<u64>,
     pub(crate) queues: queues::Queues,
     /// Requests by `[accessing][holding]` since the beginning.
     pub(crate) traffic: Matrix<f64>,
@@ -216,6 +234,7 @@ impl Plant {
         let rates = self.solve(&running);
         self.note_readiness(&running, &rates);
         self.count(&running, &rates);
+        self.note_replies(&running, &rates);
         self.collapse(&running, &rates);
         self.progress(&running, &rates);
         self.now += EPOCH;
@@ -265,7 +284,7 @@ impl Plant {
     }
 
     /// Ends a running process before its work is done.
-    fn kill(&mut self, process: usize) {
+    pub(crate) fn kill(&mut self, process: usize) {
         for thread in self.processes[process].threads.clone() {
             self.threads[thread].finished = true;
             self.threads[thread].active = false;

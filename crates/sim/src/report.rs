@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::run::Outcome;
+use crate::run::{Outcome, ProcessTime};
 
 /// One contender over all seeds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -146,15 +146,25 @@ impl Comparison {
         text
     }
 
-    /// The mean time to a reply under each contender; empty if no program sends requests.
+    /// Times to a reply under each contender; empty if no program sends requests.
     fn replies(&self) -> String {
-        let median_of = |row: &Row| {
+        let median_of = |row: &Row, time: fn(&ProcessTime) -> Option<f64>| {
             let processes = row.runs.iter().flat_map(|run| &run.processes);
-            median(processes.filter_map(|process| process.reply_us).collect())
+            median(processes.filter_map(time).collect())
         };
-        let line = |row: &Row| Some(format!("{:<20} {:>16.1}\n", row.policy, median_of(row)?));
+        let line = |row: &Row| {
+            let mean = median_of(row, |one| one.reply_us)?;
+            let middle = median_of(row, |one| one.reply_median_us)?;
+            let p99 = median_of(row, |one| one.reply_p99_us)?;
+            Some(format!("{:<20} {mean:>16.1} {middle:>16.1} {p99:>16.1}\n", row.policy))
+        };
         let lines: String = self.rows.iter().filter_map(line).collect();
-        if lines.is_empty() { lines } else { format!("\n{:<20} {:>16}\n{lines}", "", "reply, µs") }
+        let head = ["reply, µs", "mean", "median", "99 of 100 within"];
+        let [title, mean, middle, p99] = head;
+        match lines.is_empty() {
+            true => lines,
+            false => format!("\n{title:<20} {mean:>16} {middle:>16} {p99:>16}\n{lines}"),
+        }
     }
 
     /// A line for each contender and program that the kernel killed.

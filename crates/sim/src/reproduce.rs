@@ -5,7 +5,7 @@
 //! interval over the draws.
 
 mod asymsched;
-pub(crate) mod carrefour;
+mod carrefour;
 mod goals;
 mod nmass;
 mod sam;
@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::rank_correlation::rank_correlation;
 use crate::report::median;
 use crate::run::{self, Outcome};
+use crate::workload::Workload;
 use crate::world::{Scene, World};
 pub(crate) use goals::Goal;
 
@@ -96,6 +97,46 @@ pub(crate) fn reproduce(paper: &str, draws: u64) -> Result<Report> {
         "sam" => Ok(sam::report(draws)),
         _ => bail!("--reproduce {paper}: expected one of {}", PAPERS.join(", ")),
     }
+}
+
+/// Papers with fitted inputs.
+const FITS: [(&str, fn() -> String); 3] =
+    [("carrefour", carrefour::fit), ("nmass", nmass::fit), ("asymsched", asymsched::fit)];
+
+/// Fits a paper's inputs on its baselines, as TOML.
+///
+/// # Errors
+/// Nothing of that paper is fitted.
+pub(crate) fn fit(paper: &str) -> Result<String> {
+    let Some((_, fit)) = FITS.iter().find(|(name, _)| *name == paper) else {
+        let names: Vec<&str> = FITS.iter().map(|(name, _)| *name).collect();
+        bail!("--fit {paper}: expected one of {}", names.join(", "));
+    };
+    Ok(fit())
+}
+
+/// Programs of the papers, as `PAPER/PROGRAM`. Of values that no source gives, each has the middle
+/// of the range from which `--reproduce` draws.
+pub(crate) fn programs() -> impl Iterator<Item = Workload> {
+    let papers = [
+        ("carrefour", carrefour::programs()),
+        ("nmass", nmass::programs()),
+        ("asymsched", asymsched::programs()),
+        ("sam", sam::programs()),
+    ];
+    papers.into_iter().flat_map(|(paper, programs)| {
+        programs.into_iter().map(move |program| Workload {
+            name: format!("{paper}/{}", program.name),
+            title: format!("{} of {paper}", program.name),
+            stops_s: 0.0,
+            programs: vec![program],
+        })
+    })
+}
+
+/// The middle of a range.
+fn middle([low, high]: [f64; 2]) -> f64 {
+    f64::midpoint(low, high)
 }
 
 /// Lets a world run to its end under a paper's policy. Every paper's runs go through here, so all

@@ -16,6 +16,7 @@ use crate::oracle;
 use crate::plant::{FirstPlace, Plant, Tally};
 use crate::rivals::{Balancing, Late, Numad, Rival};
 use crate::sensors::Pmu;
+use crate::workload::Program;
 use crate::world::{Scene, World};
 
 /// A program that takes this many times as long as it should is given up.
@@ -43,17 +44,28 @@ pub struct ProcessTime {
     /// Mean time from a request to its reply, µs; `None` if it sends no requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_us: Option<f64>,
+    /// The median of these times, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_median_us: Option<f64>,
+    /// The time that one reply of a hundred exceeds, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reply_p99_us: Option<f64>,
 }
 
 impl Outcome {
     pub(crate) fn of(plant: &Plant) -> Self {
         let processes = plant
             .times()
-            .map(|(process, seconds)| ProcessTime {
-                program: process.program.name.clone(),
-                seconds,
-                killed: process.killed,
-                reply_us: process.reply_us(),
+            .map(|(process, seconds)| {
+                let replies = process.replies();
+                ProcessTime {
+                    program: process.program.name.clone(),
+                    seconds,
+                    killed: process.killed,
+                    reply_us: replies.map(|times| times.mean_us),
+                    reply_median_us: replies.map(|times| times.median_us),
+                    reply_p99_us: replies.map(|times| times.p99_us),
+                }
             })
             .collect();
         Self { processes, tally: plant.tally() }
@@ -101,7 +113,8 @@ fn balancing() -> Rival {
 
 fn limit(scene: &Scene) -> Nanos {
     let programs = scene.workload.programs.iter();
-    let longest = programs.map(|program| program.start_s + program.seconds).fold(0.0, f64::max);
+    let ends = |one: &Program| one.start_s + one.seconds + one.every_s * f64::from(one.instances);
+    let longest = programs.map(ends).fold(0.0, f64::max);
     let crowd: f64 = scene.workload.programs.iter().map(|one| f64::from(one.instances)).sum();
     Nanos((PATIENCE * longest * crowd.max(1.0) * 1e9) as u64)
 }
@@ -200,6 +213,7 @@ pub(crate) fn manage(
     let settings = Settings { seed: scene.seed, guard };
     let mut controller = Controller::new(scene.machine.topology(), policies, settings);
     let mut host = SimHost::new(world, controller.full_sampling(), limit(scene));
+    host.world.manager_share = scene.manager_share;
     let Ok(()) = host::run(&mut host, &mut controller, witness);
     Outcome::of(&host.world.plant)
 }

@@ -242,7 +242,7 @@ impl Sensors {
             cpu_time: Nanos(thread.counts.cpu_ns as u64),
             queued: Some(Nanos(thread.counts.queued_ns as u64)),
             slices: Some(thread.counts.slices as u64),
-            allowed: thread.allowed.clone(),
+            allowed: plant.usable(index),
             exempt: None,
             counters: self.thread_counters(index),
         }
@@ -318,6 +318,7 @@ mod tests {
             workload: catalogue::workload(workload).expect("a workload"),
             pmu,
             replication: false,
+            manager_share: 0.0,
             truth: None,
             seed: 5,
         };

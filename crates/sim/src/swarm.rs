@@ -25,7 +25,7 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use crate::checkers::Broken;
 use crate::checkers::{self, Conservation, View};
-use crate::faults::Faults;
+use crate::faults::{self, Faults};
 use crate::host::SimHost;
 use crate::plant::{FirstPlace, Plant};
 use crate::results::{self, Kept};
@@ -53,6 +53,8 @@ pub(crate) enum Mode {
     Drawn,
     /// All under `auto` and without faults.
     Calm,
+    /// As drawn, with rare faults beside.
+    Harsh,
 }
 
 impl Mode {
@@ -61,6 +63,7 @@ impl Mode {
         match self {
             Self::Drawn => Case::draw(seed, ranges),
             Self::Calm => Case::calm(seed, ranges),
+            Self::Harsh => Case::harsh(seed, ranges),
         }
     }
 
@@ -69,8 +72,10 @@ impl Mode {
         let name = match self {
             Self::Drawn => "swarm",
             Self::Calm => "calm swarm",
+            Self::Harsh => "harsh swarm",
         };
-        format!("{name} {}", Ranges::digest())
+        let rare = if self == Self::Harsh { format!(" {:?}", faults::RARE) } else { String::new() };
+        format!("{name} {}{}", Ranges::digest(), rare)
     }
 }
 
@@ -236,7 +241,9 @@ fn managed_and_undone(
 ) -> Managed {
     let mut world = World::new(&case.scene(), FirstPlace::Touch, balancing(case));
     case.confine(&mut world.plant);
-    let settings = GuardSettings::acting().for_machine(&world.plant.topology);
+    let mut settings = GuardSettings::acting().for_machine(&world.plant.topology);
+    // A process that ends while it is frozen has to be frozen first.
+    settings.freeze |= case.faults.is_some_and(|rates| rates.frozen_exits > 0.0);
     let policy: Box<dyn Policy> =
         PolicyChoice::parse(&case.policy).make().expect("a case names a policy that there is");
     let seeded = Settings { seed: case.seed, guard: settings.clone() };
@@ -304,8 +311,9 @@ fn restore(plant: &mut Plant, undo: Vec<Action>) -> std::result::Result<(), Brok
             let _ = plant.set_mask((pid, tid), &cpus, via);
         }
     }
+    let online = plant.online();
     for thread in plant.threads.iter().filter(|thread| !thread.finished) {
-        if thread.mask != thread.allowed {
+        if thread.mask != thread.allowed.intersection(&online) {
             let (tid, mask, first) = (thread.tid, &thread.mask, &thread.allowed);
             let what = format!("thread {tid}: mask {mask} after undoing, at first {first}");
             return Err(Broken::new("undo", what));

@@ -3,6 +3,7 @@
 //! Every field that no publication fixes is a choice of the file. Unknown fields are errors.
 
 mod check;
+mod settings;
 
 use std::path::Path;
 
@@ -13,6 +14,15 @@ use check::{check, check_requests};
 
 /// Longest workload file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
+
+/// Families that `--judge` and `--predictions` do not run.
+pub(crate) const MORE: &[(&str, &str)] = &[
+    ("bursts", include_str!("../../../workloads/bursts.toml")),
+    ("fork-storm", include_str!("../../../workloads/fork-storm.toml")),
+    ("locked", include_str!("../../../workloads/locked.toml")),
+    ("oversubscribed", include_str!("../../../workloads/oversubscribed.toml")),
+    ("service-open", include_str!("../../../workloads/service-open.toml")),
+];
 
 /// Workloads that come with the program: the parametric families, each with usual values.
 pub(crate) const BUILT_IN: &[(&str, &str)] = &[
@@ -83,7 +93,7 @@ pub struct Workload {
 }
 
 /// One program.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
     /// Its name in reports.
@@ -91,12 +101,19 @@ pub struct Program {
     /// Threads of each instance; 0 = one for each CPU.
     #[serde(default)]
     pub threads: u32,
+    /// Threads of each instance for each CPU of the machine; 0 = as `threads` says.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub threads_per_cpu: f64,
     /// Processes of it.
     #[serde(default = "one")]
     pub instances: u32,
     /// When it starts, in seconds.
     #[serde(default)]
     pub start_s: f64,
+    /// Mean seconds from the start of one instance to the start of the next, which come at random;
+    /// 0 = all start together.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub every_s: f64,
     /// Seconds that it runs alone on idle memory with every access local.
     pub seconds: f64,
     /// Whether each thread is pinned to the CPU on which it begins.
@@ -121,6 +138,12 @@ pub struct Program {
     /// Swing of its demand from epoch to epoch, 0 to 0.9 of the mean.
     #[serde(default)]
     pub burst: f64,
+    /// Bursts of its demand in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<Bursts>,
+    /// A lock that its threads hold for a share of their work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<Lock>,
     /// Requests that it sends to another program, or answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<Requests>,
@@ -144,6 +167,43 @@ pub struct Requests {
     /// Lines of a message, fetched from the sender's cache.
     #[serde(default)]
     pub lines: f64,
+    /// Requests in a second of each process that sends, which do not wait for replies; 0 = each
+    /// thread sends the next request after a reply.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub per_s: f64,
+}
+
+/// Bursts of demand: accesses beyond the private caches are as written in a burst, fewer outside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bursts {
+    /// Seconds from the begin of one burst to the begin of the next.
+    pub every_s: f64,
+    /// Share of the time in bursts.
+    pub share: f64,
+    /// Factor on the accesses outside of bursts.
+    #[serde(default)]
+    pub quiet: f64,
+}
+
+/// A lock around a section of code. One thread at a time runs it, on the data of one region. A
+/// region with several parts has a lock for each part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// The region with the data: its place in the program's list, from 0. All accesses inside go
+    /// there, beside those that the region's own share gives.
+    #[serde(default)]
+    pub region: usize,
+    /// Share of each thread's instructions that it runs inside.
+    pub share: f64,
+    /// Instructions inside each time, in thousands.
+    pub kilo_instructions: f64,
+    /// Lines of the lock and its data that come from the cache of the thread that held it before.
+    #[serde(default = "one_float")]
+    pub lines: f64,
+    /// How a thread waits for the lock: it sleeps, or it spins and retires instructions.
+    pub waits: Waits,
 }
 
 /// How threads wait for each other.
@@ -231,6 +291,34 @@ fn one() -> u32 {
 
 fn one_float() -> f64 {
     1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
+}
+
+impl Program {
+    /// Share of its accesses that go to a region, those inside of its lock included.
+    pub(crate) fn share_of(&self, region: usize) -> f64 {
+        let outside = self.regions[region].share;
+        match &self.lock {
+            None => outside,
+            Some(lock) => {
+                let inside = if region == lock.region { lock.share } else { 0.0 };
+                (1.0 - lock.share) * outside + inside
+            }
+        }
+    }
+
+    /// Threads of an instance on a machine with so many CPUs.
+    pub(crate) fn threads_on(&self, cpus: usize) -> usize {
+        match (self.threads_per_cpu > 0.0, self.threads) {
+            (true, _) => ((self.threads_per_cpu * cpus as f64).round() as usize).max(1),
+            (false, 0) => cpus,
+            (false, threads) => threads as usize,
+        }
+    }
 }
 
 impl Workload {

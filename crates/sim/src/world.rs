@@ -22,6 +22,8 @@ pub struct Scene {
     pub replication: bool,
     /// Hidden constants; `None` = drawn from the seed.
     pub truth: Option<Truth>,
+    /// Share of one CPU that a manager takes for itself, 0 to 1. Only managed runs have one.
+    pub manager_share: f64,
     /// Seed of every chance.
     pub seed: u64,
 }
@@ -33,6 +35,8 @@ pub(crate) struct World {
     rival: Rival,
     /// Time that a mover worked and that has not passed yet, ns.
     worked_ns: f64,
+    /// Share of one CPU that the manager takes in each epoch.
+    pub(crate) manager_share: f64,
 }
 
 impl World {
@@ -42,11 +46,14 @@ impl World {
         let (chances, noise) = (seeds.next_u64(), seeds.next_u64());
         let plant = Plant::new(&scene.machine, &scene.workload, truth, first_place, chances);
         let sensors = Sensors::new(scene.pmu, &plant, scene.replication, noise);
-        Self { plant, sensors, rival, worked_ns: 0.0 }
+        Self { plant, sensors, rival, worked_ns: 0.0, manager_share: 0.0 }
     }
 
     /// Lets one epoch pass.
     pub(crate) fn pass(&mut self) {
+        if self.manager_share > 0.0 {
+            self.plant.occupy_by_manager(self.manager_share * EPOCH.0 as f64);
+        }
         let epoch = self.plant.advance();
         let faults = self.rival.act(&mut self.plant, &epoch);
         self.sensors.watch(&mut self.plant, &epoch, faults);

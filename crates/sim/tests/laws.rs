@@ -10,7 +10,15 @@ fn scene(machine: &str, workload: &str, seed: u64) -> Scene {
     let mut workload = catalogue::workload(workload).expect("a workload");
     // Shorter than for people: every run is made in an unoptimised build.
     workload.programs.iter_mut().for_each(|program| program.seconds = 6.0);
-    Scene { pmu: Pmu::of(&machine), machine, workload, replication: false, truth: None, seed }
+    Scene {
+        pmu: Pmu::of(&machine),
+        machine,
+        workload,
+        replication: false,
+        manager_share: 0.0,
+        truth: None,
+        seed,
+    }
 }
 
 fn contender(word: &str) -> Contender {
@@ -77,8 +85,11 @@ const NOISE: f64 = 0.03;
 fn auto_is_never_slower_than_first_touch_by_more_than_noise() {
     let families = [
         "barriers",
+        "bursts",
+        "locked",
         "look-ups",
         "one-thread",
+        "oversubscribed",
         "partitioned",
         "phase-change",
         "private",
@@ -120,4 +131,46 @@ fn auto_is_as_fast_as_the_best_where_a_price_depends_on_when_it_is_made() {
         let speed = run(&scene, &contender("auto")).unwrap().speed_against(&best);
         assert!(speed.is_some_and(|speed| speed > least), "{family}: {speed:?} of the best");
     }
+}
+
+fn reply(outcome: &rondpoint_sim::Outcome) -> [f64; 3] {
+    let clients = outcome.processes.iter().find(|one| one.reply_us.is_some()).expect("clients");
+    [clients.reply_us, clients.reply_median_us, clients.reply_p99_us].map(|time| time.unwrap())
+}
+
+#[test]
+fn replies_come_later_at_a_higher_rate_and_the_latest_most_of_all() {
+    let at = |rate: u32| {
+        let word = format!("service-open:clients.requests.per_s={rate}");
+        reply(&run(&scene("carrefour-a", &word, 1), &contender("interleave")).unwrap())
+    };
+    let (calm, busy) = (at(20_000), at(110_000));
+    for (calm, busy) in calm.iter().zip(busy) {
+        assert!(busy > 1.2 * calm, "{calm} {busy}");
+    }
+    let [mean, median, p99] = calm;
+    assert!(median < mean && p99 > 3.0 * mean, "{calm:?}");
+}
+
+#[test]
+fn processes_of_a_storm_come_one_after_the_other_and_all_end() {
+    let word = "fork-storm:short.instances=40,short.every_s=0.2,short.seconds=0.3";
+    let machine = catalogue::machine("carrefour-a").unwrap();
+    let workload = catalogue::workload(word).unwrap();
+    let scene = Scene { machine, workload, ..scene(SMALL, "private", 1) };
+    let outcome = run(&scene, &contender("auto")).unwrap();
+    assert_eq!(outcome.processes.len(), 41);
+    let short = outcome.processes.iter().filter(|one| one.program == "short");
+    assert!(short.clone().all(|one| one.seconds.is_some_and(|seconds| seconds < 3.0)));
+}
+
+#[test]
+fn the_manager_s_own_time_is_taken_from_programs_where_no_cpu_is_idle() {
+    let with = |manager_share, word: &str| {
+        let scene = Scene { manager_share, ..scene(SMALL, "partitioned", 1) };
+        run(&scene, &contender(word)).unwrap().seconds().unwrap()
+    };
+    assert_eq!(with(0.5, "first-touch"), with(0.0, "first-touch"));
+    let (free, charged) = (with(0.0, "auto"), with(0.5, "auto"));
+    assert!(charged > 1.1 * free, "{charged} s, {free} s without");
 }

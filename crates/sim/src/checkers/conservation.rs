@@ -26,7 +26,8 @@ impl Conservation {
             .filter(|group| plant.processes[group.process].runs())
             .map(|group| group.counts.iter().sum::<u64>() + group.copied * copies)
             .sum();
-        let all = resident + plant.free_pages.iter().sum::<u64>();
+        let unplugged: u64 = plant.unplugged_pages.iter().sum();
+        let all = resident + plant.free_pages.iter().sum::<u64>() + unplugged;
         if all != self.memory {
             return broken(format!("{all} pages, expected {}", self.memory));
         }
@@ -39,8 +40,27 @@ impl Conservation {
                 return broken(format!("thread {}: mask {mask}, allowed {allowed}", thread.tid));
             }
         }
-        Ok(())
+        let online = plant.online();
+        match plant.threads.iter().find(|thread| thread.active && !online.contains(thread.cpu)) {
+            Some(thread) => {
+                broken(format!("thread {}: CPU {} is unplugged", thread.tid, thread.cpu))
+            }
+            None => check_memory(plant),
+        }
     }
+}
+
+/// No page lies on unplugged memory.
+fn check_memory(plant: &Plant) -> Result<(), Broken> {
+    let groups = plant.groups.iter().filter(|group| plant.processes[group.process].runs());
+    for (node, unplugged) in plant.unplugged_pages.iter().enumerate() {
+        let left: u64 = groups.clone().map(|group| group.counts[node]).sum();
+        if *unplugged > 0 && left > 0 {
+            let what = format!("{left} pages on node {node}, which is unplugged");
+            return Err(Broken::new("conservation", what));
+        }
+    }
+    Ok(())
 }
 
 impl Checker for Conservation {

@@ -59,12 +59,13 @@ impl Plant {
         via: Option<usize>,
     ) -> Result<(), i32> {
         let thread = self.thread_of(pid, tid).ok_or(ESRCH)?;
-        let allowed = cpus.intersection(&self.threads[thread].allowed);
+        let usable = self.usable(thread);
+        let allowed = cpus.intersection(&usable);
         if allowed.is_empty() {
             return Err(EINVAL);
         }
         let here = self.threads[thread].cpu;
-        let target = via.filter(|cpu| self.threads[thread].allowed.contains(*cpu));
+        let target = via.filter(|cpu| usable.contains(*cpu));
         let target = target.or((!allowed.contains(here)).then(|| self.idlest(&allowed)));
         self.threads[thread].mask = allowed;
         if let Some(cpu) = target.filter(|cpu| *cpu != here) {
@@ -74,7 +75,7 @@ impl Plant {
         Ok(())
     }
 
-    fn idlest(&self, cpus: &CpuSet) -> usize {
+    pub(super) fn idlest(&self, cpus: &CpuSet) -> usize {
         let loads = self.loads();
         cpus.iter().min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b))).unwrap_or(0)
     }
@@ -89,7 +90,21 @@ impl Plant {
     /// Lets something else run for a while on the idlest CPU: a manager, a copying thread. It
     /// takes its fair share from the threads that run there.
     pub(crate) fn occupy(&mut self, ns: f64) {
-        let cpu = self.idlest(&self.topology.all_cpus());
+        self.occupy_one_of(&self.online(), ns);
+    }
+
+    /// The same for a manager that stays on one node, drawn from the seed.
+    pub(crate) fn occupy_by_manager(&mut self, ns: f64) {
+        let nodes = self.topology.compute_nodes();
+        let draw = self.chances.of(super::chance::Purpose::Manager, rondpoint_core::Nanos(0), 0);
+        let node = nodes.iter().nth((draw * nodes.len() as f64) as usize).unwrap_or(0);
+        let near = self.topology.cpus_of_node(node).intersection(&self.online());
+        let cpus = if near.is_empty() { self.online() } else { near };
+        self.occupy_one_of(&cpus, ns);
+    }
+
+    fn occupy_one_of(&mut self, cpus: &CpuSet, ns: f64) {
+        let cpu = self.idlest(cpus);
         let here = self.threads.iter_mut().filter(|thread| thread.active && thread.cpu == cpu);
         let crowd: Vec<_> = here.collect();
         let each = ns / (crowd.len() + 1) as f64;
@@ -106,9 +121,10 @@ impl Plant {
             let process = &self.processes[of.process];
             let thread = &self.threads[of.thread];
             let rotate = process.phase(thread.done).rotate;
-            for (region, part) in process.program.regions.iter().enumerate() {
+            for region in 0..process.program.regions.len() {
                 let group = process.group_of(region, thread.number, rotate);
-                let accesses = rate.useful * of.busy_ns * of.accesses * part.share;
+                let accesses =
+                    rate.useful * of.busy_ns * of.accesses * process.program.share_of(region);
                 writes[group] += accesses * self.groups[group].writes;
             }
         }

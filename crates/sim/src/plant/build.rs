@@ -1,11 +1,11 @@
 //! Builds a plant from a machine and a workload. Processes begin with first touch.
 
 use rondpoint_core::units::{Nanos, PAGE_BYTES};
-use rondpoint_core::{Matrix, Pid, Random, Tid};
+use rondpoint_core::{CpuSet, Matrix, Pid, Random, Tid};
 use rondpoint_machine::Machine;
 use std::collections::BTreeMap;
 
-use super::chance::Chances;
+use super::chance::{Chances, Purpose};
 use super::counts::{ProcessCounts, ThreadCounts, Totals};
 use super::memory::Group;
 use super::queues::Queues;
@@ -46,6 +46,8 @@ impl Plant {
             threads: Vec::new(),
             groups: Vec::new(),
             by_page: BTreeMap::new(),
+            unplugged_cpus: CpuSet::default(),
+            unplugged_pages: vec![0; nodes],
             free_pages: machine.nodes.iter().map(memory).collect(),
             traffic: Matrix::filled(nodes, 0.0),
             controller_lines: vec![0.0; nodes],
@@ -54,18 +56,20 @@ impl Plant {
             machine: machine.clone(),
         };
         for program in &workload.programs {
-            (0..program.instances).for_each(|_| plant.add(program));
+            let mut due_s = program.start_s;
+            for _ in 0..program.instances {
+                plant.add(program, Nanos((due_s * 1e9) as u64));
+                let chance = plant.chances.of(Purpose::Arrival, Nanos(0), plant.processes.len());
+                due_s -= program.every_s * (1.0 - chance).ln();
+            }
         }
         plant.connect();
         plant
     }
 
-    fn add(&mut self, program: &Program) {
+    fn add(&mut self, program: &Program, due: Nanos) {
         let index = self.processes.len();
-        let count = match program.threads {
-            0 => self.topology.cpu_count(),
-            count => count as usize,
-        };
+        let count = program.threads_on(self.topology.cpu_count());
         let first = self.threads.len();
         let pid = FIRST_PID + (first + index) as u32;
         let nodes = self.topology.node_count();
@@ -95,6 +99,8 @@ impl Plant {
             threads: first..first + count,
             asks: None,
             groups,
+            due,
+            backlog: 0.0,
             started: None,
             ended: None,
             killed: false,
@@ -151,7 +157,8 @@ impl Plant {
         let machine = &self.machine;
         let local = |node: &rondpoint_machine::Node| Some(node.controller.as_ref()?.latency_ns);
         let latency = machine.nodes.iter().find_map(local).unwrap_or(100.0);
-        let reuse: f64 = program.regions.iter().map(|region| region.share * region.reuse).sum();
+        let regions = program.regions.iter().enumerate();
+        let reuse: f64 = regions.map(|(at, region)| program.share_of(at) * region.reuse).sum();
         let access = reuse * machine.caches.llc.latency_ns + (1.0 - reuse) * latency;
         program.cycles_per_instruction * machine.cycle_ns()
             + program.accesses_per_kilo / 1000.0 * access / self.outstanding(program)
@@ -162,8 +169,7 @@ impl Plant {
     pub(crate) fn start(&mut self) {
         for index in 0..self.processes.len() {
             let process = &self.processes[index];
-            let due = Nanos((process.program.start_s * 1e9) as u64) <= self.now;
-            if process.started.is_some() || !due {
+            if process.started.is_some() || process.due > self.now {
                 continue;
             }
             let threads = process.threads.clone();

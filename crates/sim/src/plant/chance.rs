@@ -21,6 +21,10 @@ pub(super) enum Purpose {
     Message = 5,
     /// Whether a thread that shares its CPU moves to another, and to which.
     Turn = 6,
+    /// Time until the next process of a program starts.
+    Arrival = 7,
+    /// The node on which the manager runs.
+    Manager = 8,
 }
 
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 use rondpoint_core::Matrix;
 
 use super::need::Running;
+use super::replies::Replies;
 use super::solve::Rate;
 use super::{EPOCH, Plant};
 use crate::workload::Waits;
@@ -39,6 +40,8 @@ pub(crate) struct ProcessCounts {
     pub(crate) requests: f64,
     /// Time for which its threads waited for messages.
     pub(crate) waited_ns: f64,
+    /// Times to the replies that it got.
+    pub(super) replies: Replies,
 }
 
 impl ProcessCounts {
@@ -49,6 +52,7 @@ impl ProcessCounts {
             latency_cycles: 0.0,
             requests: 0.0,
             waited_ns: 0.0,
+            replies: Replies::default(),
         }
     }
 }
@@ -73,10 +77,10 @@ impl Plant {
         let latencies = self.latencies();
         let cycle_ns = self.machine.cycle_ns();
         for (of, rate) in running.iter().zip(rates) {
-            let spins = of.waits == Waits::Spin;
+            let spins = of.idles == Waits::Spin;
             let worked_ns = of.busy_ns * rate.working();
             let per_request = self.processes[of.process].per_request();
-            let sleeps = of.waits == Waits::Sleep || per_request.is_some();
+            let sleeps = of.idles == Waits::Sleep || per_request.is_some();
             let cpu_ns = if sleeps { worked_ns } else { of.busy_ns };
             let useful = rate.useful * of.busy_ns;
             // A waiting loop retires about an instruction a cycle.
@@ -91,7 +95,7 @@ impl Plant {
             counts.queued_ns += cpu_ns * (of.awake_ns / of.busy_ns.max(1.0) - 1.0).max(0.0);
             counts.slices += match per_request {
                 Some(instructions) => useful / instructions,
-                None if of.waits == Waits::Sleep => 100.0,
+                None if of.idles == Waits::Sleep => 100.0,
                 None => 5.0,
             };
             counts.instructions += useful + idle;

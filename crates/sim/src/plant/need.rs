@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::cache::Resident;
 use super::chance::Purpose;
-use super::{EPOCH, Plant, Process};
+use super::lock::{Holders, Section};
+use super::{EPOCH, Now, Plant, Process, Thread};
 use crate::workload::Waits;
 
 /// A thread in this epoch.
@@ -33,8 +34,21 @@ pub(crate) struct Running {
     pub(crate) near: f64,
     /// Lines from caches of other domains in an instruction, by their node.
     pub(crate) far: Vec<(usize, f64)>,
-    /// How it waits for the other threads of its process.
+    /// How it waits for the other threads of its process at barriers.
     pub(crate) waits: Waits,
+    /// How it passes the time for which it waits, at barriers or for its lock.
+    pub(crate) idles: Waits,
+    /// The part of its work inside of a lock.
+    pub(super) section: Option<Section>,
+}
+
+/// What an instruction that accesses some regions needs.
+struct Reads {
+    /// Share of the accesses that miss the last-level cache, and that miss it to write.
+    missed: f64,
+    written: f64,
+    /// Share of the misses by holding node; nodes without a share are left out.
+    shares: Vec<(usize, f64)>,
 }
 
 /// Sharing threads of one process by the domain that they run in.
@@ -48,7 +62,7 @@ impl Plant {
             .map(|index| {
                 let burst = self.processes[index].program.burst;
                 let chance = self.chances.of(Purpose::Burst, self.now, index);
-                1.0 + burst * (2.0 * chance - 1.0)
+                (1.0 + burst * (2.0 * chance - 1.0)) * self.processes[index].in_burst(self.now)
             })
             .collect();
         let cores = self.cores(&loads);
@@ -57,12 +71,13 @@ impl Plant {
             self.processes.iter().map(|process| self.circles(process)).collect();
         let peers: Vec<Vec<usize>> =
             (0..self.processes.len()).map(|process| self.peer_threads(process)).collect();
+        let holders = self.holders();
         let mut needs = Vec::new();
         for index in 0..self.threads.len() {
             if self.threads[index].active {
                 let of = &self.threads[index];
                 let burst = bursts[of.process];
-                let mut need = self.need(index, burst, cores[of.cpu], &resident);
+                let mut need = self.need(index, burst, cores[of.cpu], (&resident, &holders));
                 let others = (loads[of.cpu] - of.ready).max(0.0);
                 need.busy_ns = need.awake_ns / (1.0 + others);
                 self.add_transfers(&mut need, &circles[of.process]);
@@ -80,10 +95,11 @@ impl Plant {
             let process = &self.processes[thread.process];
             let phase = process.phase(thread.done);
             let domain = self.topology.domain_of_cpu(thread.cpu);
-            for (region, of) in process.program.regions.iter().enumerate() {
+            for region in 0..process.program.regions.len() {
                 let group = process.group_of(region, thread.number, phase.rotate);
+                let share = process.program.share_of(region);
                 let rate =
-                    process.program.accesses_per_kilo * phase.intensity * of.share * thread.ready;
+                    process.program.accesses_per_kilo * phase.intensity * share * thread.ready;
                 uses.push((domain, group, rate));
             }
         }
@@ -103,47 +119,81 @@ impl Plant {
         cpus.iter().enumerate().map(|(cpu, of)| pace(others(cpu, of.core))).collect()
     }
 
-    fn need(&self, index: usize, burst: f64, core: f64, resident: &Resident) -> Running {
-        let thread = &self.threads[index];
+    /// What accesses of a thread with these shares of its regions need.
+    fn reads(
+        &self,
+        thread: &Thread,
+        phase: Now,
+        resident: &Resident,
+        share_of: impl Fn(usize) -> f64,
+    ) -> Reads {
         let process = &self.processes[thread.process];
-        let program = &process.program;
-        let phase = process.phase(thread.done);
         let node = self.topology.node_of_cpu(thread.cpu);
         let domain = self.topology.domain_of_cpu(thread.cpu);
-        let accesses = program.accesses_per_kilo / 1000.0 * phase.intensity * burst;
         let mut shares = vec![0.0; self.topology.node_count()];
         let (mut missed, mut written) = (0.0, 0.0);
-        for (region, of) in program.regions.iter().enumerate() {
+        for region in 0..process.program.regions.len() {
             let group = process.group_of(region, thread.number, phase.rotate);
             let kept = resident[domain].get(&group).copied().unwrap_or(0.0);
             let group = &self.groups[group];
-            let misses = of.share * (1.0 - group.reuse * kept);
+            let misses = share_of(region) * (1.0 - group.reuse * kept);
             group.add_shares(node, misses, &mut shares);
             missed += misses;
             written += misses * group.writes;
         }
         let scale = if missed > 0.0 { 1.0 / missed } else { 0.0 };
         let shares = shares.into_iter().enumerate().filter(|(_, share)| *share > 0.0);
+        let shares = shares.map(|(node, share)| (node, share * scale)).collect();
+        Reads { missed, written: written * scale, shares }
+    }
+
+    fn need(
+        &self,
+        index: usize,
+        burst: f64,
+        core: f64,
+        (resident, holders): (&Resident, &Holders),
+    ) -> Running {
+        let thread = &self.threads[index];
+        let process = &self.processes[thread.process];
+        let program = &process.program;
+        let phase = process.phase(thread.done);
+        let accesses = program.accesses_per_kilo / 1000.0 * phase.intensity * burst;
+        let reads = self.reads(thread, phase, resident, |region| program.share_of(region));
         let outstanding = self.outstanding(program);
         let llc_ns = self.machine.caches.llc.latency_ns;
         let awake_ns = EPOCH.0 as f64 - thread.debt_ns.min(EPOCH.0 as f64 * 0.95);
-        Running {
+        let base_ns = |missed: f64| {
+            program.cycles_per_instruction * self.machine.cycle_ns() / core
+                + accesses * (1.0 - missed) * llc_ns / outstanding
+        };
+        let waits = if process.threads.len() > 1 { program.waits } else { Waits::Never };
+        let at_lock = program.lock.as_ref().map_or(Waits::Never, |lock| lock.waits);
+        let mut need = Running {
             thread: index,
             process: thread.process,
-            node,
+            node: self.topology.node_of_cpu(thread.cpu),
             busy_ns: awake_ns,
             awake_ns,
-            base_ns: program.cycles_per_instruction * self.machine.cycle_ns() / core
-                + accesses * (1.0 - missed) * llc_ns / outstanding,
+            base_ns: base_ns(reads.missed),
             accesses,
-            misses: accesses * missed,
-            written: written * scale,
+            misses: accesses * reads.missed,
+            written: reads.written,
             outstanding,
-            shares: shares.map(|(node, share)| (node, share * scale)).collect(),
+            shares: reads.shares,
             near: 0.0,
             far: Vec::new(),
-            waits: if process.threads.len() > 1 { program.waits } else { Waits::Never },
+            waits,
+            idles: if waits == Waits::Never { at_lock } else { waits },
+            section: None,
+        };
+        if let Some(lock) = &program.lock {
+            let only = |region| if region == lock.region { 1.0 } else { 0.0 };
+            let inside = self.reads(thread, phase, resident, only);
+            let cost = (base_ns(inside.missed), accesses * inside.missed, inside.shares);
+            self.add_section(&mut need, cost, holders);
         }
+        need
     }
 
     /// Active threads by circle of sharers and domain.
@@ -172,17 +222,19 @@ impl Plant {
         }
         let all = process.program.transfers_per_kilo / 1000.0 / f64::from(others);
         let own = self.topology.domain_of_cpu(thread.cpu);
-        let mut far: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut far: BTreeMap<usize, f64> = need.far.drain(..).collect();
+        let mut near = 0.0;
         for (&domain, &count) in circle {
             match domain == own {
-                true => need.near = all * f64::from(count - 1),
+                true => near = all * f64::from(count - 1),
                 false => {
                     *far.entry(self.node_of_domain[domain]).or_insert(0.0) +=
                         all * f64::from(count);
                 }
             }
         }
-        need.base_ns += need.near * self.machine.transfer_ns.same_domain_ns;
+        need.near += near;
+        need.base_ns += near * self.machine.transfer_ns.same_domain_ns;
         need.far = far.into_iter().collect();
     }
 }

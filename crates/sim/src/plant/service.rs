@@ -1,18 +1,24 @@
-//! Programs that ask and answer each other: a closed network of clients and answering threads.
+//! Programs that ask and answer each other: a network of clients and answering threads.
 //!
-//! Each client runs, sends a request to any thread of the other program, and sleeps until the reply
-//! comes. Messages are lines in the sender's cache. A message wakes a thread on an idle CPU of its
+//! The network is closed, or requests come at a fixed rate. In a closed one, each client runs, sends
+//! a request to any thread of the other program, and sleeps until the reply comes. At a fixed rate,
+//! requests wait in one queue; those that one epoch cannot serve wait for the next. Messages are lines in the sender's cache. A message wakes a thread on an idle CPU of its
 //! own cache, or near the thread that sent it.
 
 use std::collections::BTreeMap;
 
 use super::chance::Purpose;
 use super::need::Running;
+use super::replies::ReplyTimes;
 use super::solve::Rate;
 use super::{EPOCH, IDLE, Plant, Process};
+use crate::workload::Waits;
 
 /// Rounds of the approximate mean value analysis. Five are enough for 1 %.
 const ROUNDS: usize = 12;
+/// Greatest use of answering threads for which a queue is in balance within an epoch. Beyond it, the
+/// backlog grows.
+const FULLEST: f64 = 0.98;
 
 impl Process {
     /// Instructions for one request, where it sends or answers any.
@@ -20,11 +26,22 @@ impl Process {
         Some(self.program.requests.as_ref()?.kilo_instructions * 1000.0)
     }
 
-    /// Mean time from a request to its reply, µs.
-    pub(crate) fn reply_us(&self) -> Option<f64> {
+    /// Whether it sends requests at a fixed rate.
+    fn is_open(&self) -> bool {
+        self.program.requests.as_ref().is_some_and(|requests| requests.per_s > 0.0)
+    }
+
+    /// Times from its requests to their replies.
+    pub(crate) fn replies(&self) -> Option<ReplyTimes> {
         self.asks?;
         let counts = &self.counts;
-        (counts.requests > 0.0).then(|| counts.waited_ns / counts.requests / 1000.0)
+        let times = counts.replies.times().filter(|_| counts.requests > 0.0)?;
+        let waited_us = counts.waited_ns / counts.requests / 1000.0;
+        // A thread that sends at a fixed rate waits for the time of the next request, not a reply.
+        Some(ReplyTimes {
+            mean_us: if self.is_open() { times.mean_us } else { waited_us },
+            ..times
+        })
     }
 }
 
@@ -34,6 +51,20 @@ struct Station {
     place: usize,
     /// Time that a request takes it while it is ready, ns: computing, and sharing its CPU.
     takes_ns: f64,
+}
+
+/// The clients and answering threads of one server in an epoch.
+struct Exchange {
+    /// Requests per ns of each client.
+    asking: Vec<(Station, f64)>,
+    /// Requests per ns that each answering thread serves.
+    answering: Vec<(Station, f64)>,
+    /// Mean time of a request at each answering thread, its queue included, ns.
+    waits: Vec<f64>,
+    /// Time of messages and of the backlog before it, ns.
+    delay_ns: f64,
+    /// Requests that wait at the end of the epoch.
+    backlog: f64,
 }
 
 impl Plant {
@@ -139,21 +170,106 @@ impl Plant {
     /// Slows threads that ask and answer to the pace of their requests.
     pub(super) fn serve(&self, running: &[Running], rates: &mut [Rate]) {
         for server in (0..self.processes.len()).filter(|one| self.processes[*one].answers()) {
-            let clients = self.clients_of(server);
-            let asking = self.stations(running, rates, |process| clients.contains(&process));
-            let answering = self.stations(running, rates, |process| process == server);
-            let per_second = throughput(&asking, &answering, self.truth.wake_ns);
-            let all: f64 = per_second.iter().sum();
-            let share = all / answering.len().max(1) as f64;
-            let asking = asking.iter().zip(per_second);
-            let answering = answering.iter().map(|station| (station, share));
-            for (station, per_ns) in asking.chain(answering) {
+            let Exchange { asking, answering, .. } = self.exchange(server, running, rates);
+            for (station, per_ns) in asking.into_iter().chain(answering) {
                 let of = &running[station.place];
                 let instructions = self.processes[of.process].per_request().unwrap_or(0.0);
                 let rate = &mut rates[station.place];
                 let done = per_ns * instructions * EPOCH.0 as f64 / of.busy_ns.max(1.0);
                 rate.useful = done.min(rate.able);
             }
+        }
+    }
+
+    /// Notes how long the replies of an epoch took, and the requests that wait for the next one.
+    pub(super) fn note_replies(&mut self, running: &[Running], rates: &[Rate]) {
+        for server in 0..self.processes.len() {
+            if !self.processes[server].answers() {
+                continue;
+            }
+            let of = self.exchange(server, running, rates);
+            self.processes[server].backlog = of.backlog;
+            let mut asked: BTreeMap<usize, f64> = BTreeMap::new();
+            for (station, per_ns) in &of.asking {
+                *asked.entry(running[station.place].process).or_insert(0.0) += per_ns;
+            }
+            let all: f64 = of.answering.iter().map(|(_, per_ns)| per_ns).sum();
+            for (client, per_ns) in asked {
+                let replies = &mut self.processes[client].counts.replies;
+                for ((_, served), wait) in of.answering.iter().zip(&of.waits) {
+                    let count = per_ns * EPOCH.0 as f64 * served / all.max(1e-30);
+                    replies.add(count, *wait, of.delay_ns);
+                }
+            }
+        }
+    }
+
+    fn exchange(&self, server: usize, running: &[Running], rates: &[Rate]) -> Exchange {
+        let clients = self.clients_of(server);
+        let asking = self.stations(running, rates, |process| clients.contains(&process));
+        let answering = self.stations(running, rates, |process| process == server);
+        if clients.iter().any(|client| self.processes[*client].is_open()) {
+            return self.open(server, asking, answering, running);
+        }
+        let wake_ns = self.truth.wake_ns;
+        let (per_ns, waits) = throughput(&asking, &answering, wake_ns);
+        let all: f64 = per_ns.iter().sum();
+        let share = all / answering.len().max(1) as f64;
+        Exchange {
+            asking: asking.into_iter().zip(per_ns).collect(),
+            answering: answering.into_iter().map(|station| (station, share)).collect(),
+            waits,
+            delay_ns: 2.0 * wake_ns,
+            backlog: 0.0,
+        }
+    }
+
+    /// Requests that come at a fixed rate. Answering threads take them from one queue.
+    fn open(
+        &self,
+        server: usize,
+        asking: Vec<Station>,
+        answering: Vec<Station>,
+        running: &[Running],
+    ) -> Exchange {
+        let mut threads: BTreeMap<usize, f64> = BTreeMap::new();
+        for station in &asking {
+            *threads.entry(running[station.place].process).or_insert(0.0) += 1.0;
+        }
+        let sends = |station: &Station| {
+            let process = running[station.place].process;
+            let requests = self.processes[process].program.requests.as_ref();
+            let per_ns = requests.map_or(0.0, |requests| requests.per_s / 1e9);
+            // A client sends no more than it can make.
+            (per_ns / threads[&process]).min(1.0 / station.takes_ns)
+        };
+        let asking: Vec<(Station, f64)> = asking
+            .into_iter()
+            .map(|one| {
+                let per_ns = sends(&one);
+                (one, per_ns)
+            })
+            .collect();
+        let epoch = EPOCH.0 as f64;
+        let comes: f64 = asking.iter().map(|(_, per_ns)| per_ns).sum();
+        let most: f64 = answering.iter().map(|station| 1.0 / station.takes_ns).sum();
+        let before = self.processes[server].backlog;
+        let served = (comes + before / epoch).min(most);
+        let backlog = (before + (comes - served) * epoch).max(0.0);
+        let used = (comes / most.max(1e-30)).min(FULLEST);
+        let queued_ns = f64::midpoint(before, backlog) / most.max(1e-30);
+        Exchange {
+            asking,
+            waits: answering.iter().map(|station| station.takes_ns / (1.0 - used)).collect(),
+            answering: answering
+                .into_iter()
+                .map(|one| {
+                    let share = served / most.max(1e-30) / one.takes_ns;
+                    (one, share)
+                })
+                .collect(),
+            delay_ns: 2.0 * self.truth.wake_ns + queued_ns,
+            backlog,
         }
     }
 
@@ -175,24 +291,28 @@ impl Plant {
     /// Notes for which share of the epoch each thread was ready to run.
     pub(super) fn note_readiness(&mut self, running: &[Running], rates: &[Rate]) {
         for (of, rate) in running.iter().zip(rates) {
-            if self.processes[of.process].program.requests.is_some() {
+            let program = &self.processes[of.process].program;
+            // At barriers a thread counts as ready, also while it sleeps.
+            let sleeps = program.lock.is_some() && program.waits == Waits::Never;
+            let sleeps = sleeps && of.idles == Waits::Sleep;
+            if program.requests.is_some() || sleeps {
                 self.threads[of.thread].ready = rate.working().clamp(0.01, 1.0);
             }
         }
     }
 }
 
-/// Requests per ns of each client, by Schweitzer's approximation of mean value analysis: an
-/// arriving request finds the mean queue, less its own part. All answering threads are asked
-/// equally often.
-fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> Vec<f64> {
+/// Requests per ns of each client, and the mean time of one at each answering thread, ns. By
+/// Schweitzer's approximation of mean value analysis: an arriving request finds the mean queue, less
+/// its own part. All answering threads are asked equally often.
+fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> (Vec<f64>, Vec<f64>) {
     let (clients, servers) = (asking.len() as f64, answering.len() as f64);
     if asking.is_empty() || answering.is_empty() {
-        return vec![0.0; asking.len()];
+        return (vec![0.0; asking.len()], vec![0.0; answering.len()]);
     }
     let others = (clients - 1.0) / clients;
     let mut queues = vec![clients / servers / 2.0; answering.len()];
-    let mut per_ns = Vec::new();
+    let (mut per_ns, mut times) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let takes = answering.iter().zip(&queues);
         let waits: Vec<f64> =
@@ -201,8 +321,9 @@ fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> Vec<f6
         per_ns = asking.iter().map(|client| 1.0 / (client.takes_ns + reply_ns)).collect();
         let each = per_ns.iter().sum::<f64>() / servers;
         queues = waits.iter().map(|wait| each * wait).collect();
+        times = waits;
     }
-    per_ns
+    (per_ns, times)
 }
 
 #[cfg(test)]
@@ -216,7 +337,7 @@ mod tests {
     #[test]
     fn throughput_is_bounded_by_clients_and_by_those_who_answer() {
         let all = |asking: &[f64], answering: &[f64]| -> f64 {
-            throughput(&stations(asking), &stations(answering), 0.0).iter().sum()
+            throughput(&stations(asking), &stations(answering), 0.0).0.iter().sum()
         };
         let alone = all(&[100.0], &[50.0]);
         assert!((alone - 1.0 / 150.0).abs() < 1e-9, "one client waits for nobody: {alone}");

@@ -58,8 +58,11 @@ impl Plant {
             let far_ns: f64 = of.far.iter().map(|(node, lines)| row[*node] * lines).sum();
             let able = 1.0 / (of.base_ns + of.misses * miss_ns / of.outstanding + far_ns);
             rates.push(Rate { able, useful: able });
+        }
+        self.hold(running, &mut rates, &memory, &caches);
+        for (of, rate) in running.iter().zip(&rates) {
             if of.waits != Waits::Never {
-                slowest[of.process] = slowest[of.process].min(able * of.busy_ns);
+                slowest[of.process] = slowest[of.process].min(rate.useful * of.busy_ns);
             }
         }
         for (of, rate) in running.iter().zip(&mut rates) {

@@ -18,6 +18,7 @@ fn world(machine: &str, workload: &str, first_place: FirstPlace) -> World {
         workload,
         pmu: Pmu::Ibs,
         replication: true,
+        manager_share: 0.0,
         truth: Some(Truth::middle()),
         seed: 7,
     };
@@ -434,12 +435,12 @@ fn a_client_and_its_server_take_turns() {
     let times: Vec<f64> = world.plant.times().filter_map(|(_, time)| time).collect();
     let plant = &world.plant;
     let alone_us = 100_000.0 * plant.machine.cycle_ns() / 1000.0;
-    let reply = plant.processes[1].reply_us().expect("it asks");
+    let reply = plant.processes[1].replies().expect("it asks").mean_us;
     let woken = 2.0 * plant.truth.wake_ns / 1000.0;
     assert!((reply / (alone_us + woken) - 1.0).abs() < 0.02, "{reply} µs, alone {alone_us} µs");
     let expected = 2.0 * (alone_us + reply) / alone_us;
     assert!(times.iter().all(|time| (time / expected - 1.0).abs() < 0.05), "{times:?}, {expected}");
-    assert!(plant.processes[0].reply_us().is_none(), "a server waits for requests");
+    assert!(plant.processes[0].replies().is_none(), "a server waits for requests");
 }
 
 #[test]
@@ -471,5 +472,5 @@ fn requests_that_nobody_answers_or_sends_are_refused() {
     );
     assert!(none.contains("`to` to name a program that answers"), "{none}");
     let barriers = refused(&service().replacen("threads = 1", "threads = 1\nwaits = \"spin\"", 1));
-    assert!(barriers.contains("without waits and phases"), "{barriers}");
+    assert!(barriers.contains("without waits, lock and phases"), "{barriers}");
 }

@@ -182,8 +182,13 @@ impl Baselines {
         Some(((1.0 - to_one) / 0.75).clamp(0.0, 1.0))
     }
 
-    fn workload(&self, inputs: &Inputs, threads: f64, random: &mut Random) -> Workload {
-        let mut between = |[low, high]: [f64; 2]| low + (high - low) * random.unit();
+    /// `between` chooses a value in a range.
+    fn program(
+        &self,
+        inputs: &Inputs,
+        threads: f64,
+        mut between: impl FnMut([f64; 2]) -> f64,
+    ) -> Program {
         let (local, mib) = (between(inputs.local), |pages: f64| (pages / 256.0).max(0.004));
         let pages = [self.pages.replicated, self.pages.interleaved, self.pages.migrated];
         let all: f64 = pages.iter().sum();
@@ -205,7 +210,7 @@ impl Baselines {
             region(mib(pages[2] / threads), first, Used::Own, share(pages[2]), writes),
             region(LOCAL_MIB, Touched::Own, Used::Own, local, writes),
         ];
-        let program = Program {
+        Program {
             name: self.name.clone(),
             threads: 0,
             instances: 1,
@@ -222,12 +227,17 @@ impl Baselines {
             regions: regions.into_iter().filter(|region| region.share > 0.0).collect(),
             requests: None,
             phases: Vec::new(),
-        };
+            ..Program::default()
+        }
+    }
+
+    fn workload(&self, inputs: &Inputs, threads: f64, random: &mut Random) -> Workload {
+        let between = |[low, high]: [f64; 2]| low + (high - low) * random.unit();
         Workload {
             name: self.name.clone(),
             title: self.name.clone(),
             stops_s: 0.0,
-            programs: vec![program],
+            programs: vec![self.program(inputs, threads, between)],
         }
     }
 
@@ -235,7 +245,15 @@ impl Baselines {
         let machine = catalogue::machine(machine).expect("the paper's machine comes along");
         let threads = machine.cpu_count() as f64;
         let workload = self.workload(inputs, threads, &mut Random::new(seed));
-        Scene { machine, workload, pmu: Pmu::Ibs, replication: true, truth, seed }
+        Scene {
+            machine,
+            workload,
+            pmu: Pmu::Ibs,
+            replication: true,
+            manager_share: 0.0,
+            truth,
+            seed,
+        }
     }
 }
 
@@ -247,6 +265,19 @@ fn published() -> Published {
 fn baselines() -> (String, Vec<Baselines>) {
     let Published { machine, programs, .. } = published();
     (machine, programs.into_iter().map(|of| of.baselines).collect())
+}
+
+/// The programs of table 4, with each thread's part of the memory as on the paper's machine.
+pub(super) fn programs() -> Vec<Program> {
+    let (machine, programs) = baselines();
+    let machine = catalogue::machine(&machine).expect("the paper's machine comes along");
+    let threads = machine.cpu_count() as f64;
+    let fitted = fitted().programs;
+    let pairs = programs.iter().filter_map(|of| {
+        let inputs = fitted.iter().find(|inputs| inputs.name == of.name)?;
+        Some(of.program(inputs, threads, super::middle))
+    });
+    pairs.collect()
 }
 
 /// Fits what the baselines fix, and gives bounds for the rest, as TOML.

@@ -21,8 +21,17 @@ use crate::world::{Scene, World};
 /// Programs alone, and mixes of two.
 const PROGRAMS: usize = 12;
 
-fn program(number: usize, threads: u32, random: &mut Random) -> Program {
-    let mut between = |low: f64, high: f64| low + (high - low) * random.unit();
+/// One program that shares much and one that shares little.
+pub(super) fn programs() -> Vec<Program> {
+    let one = |(number, name): (usize, &str)| Program {
+        name: name.to_string(),
+        ..program(number, 10, |low, high| super::middle([low, high]))
+    };
+    [(0, "sharing"), (1, "quiet")].map(one).into()
+}
+
+/// `between` chooses a value in a range.
+fn program(number: usize, threads: u32, mut between: impl FnMut(f64, f64) -> f64) -> Program {
     let shares = number.is_multiple_of(2);
     let transfers = if shares { between(1.0, 5.0) } else { between(0.0, 0.3) };
     Program {
@@ -50,6 +59,7 @@ fn program(number: usize, threads: u32, random: &mut Random) -> Program {
         }],
         requests: None,
         phases: Vec::new(),
+        ..Program::default()
     }
 }
 
@@ -64,7 +74,15 @@ struct Result {
 fn scene(machine: &Machine, programs: Vec<Program>, seed: u64) -> Scene {
     let workload = Workload { name: "sam".into(), title: "sam".into(), stops_s: 0.0, programs };
     let machine = machine.clone();
-    Scene { machine, workload, pmu: Pmu::Pebs, replication: false, truth: None, seed }
+    Scene {
+        machine,
+        workload,
+        pmu: Pmu::Pebs,
+        replication: false,
+        manager_share: 0.0,
+        truth: None,
+        seed,
+    }
 }
 
 fn linux(scene: &Scene) -> Outcome {
@@ -98,17 +116,21 @@ fn spread(together: &Outcome, alone: &[Outcome]) -> f64 {
     (speeds.iter().map(|speed| (speed - mean).powi(2)).sum::<f64>() / count).sqrt()
 }
 
+fn drawn(number: usize, threads: u32, random: &mut Random) -> Program {
+    program(number, threads, |low, high| low + (high - low) * random.unit())
+}
+
 fn alone(machine: &Machine, number: usize, seed: u64) -> Result {
     let mut random = Random::new(seed.wrapping_mul(1000) + number as u64);
     // From a few threads to one for each physical core.
     let threads = 4 + 4 * random.below(5) as u32;
-    result(machine, vec![program(number, threads, &mut random)], seed)
+    result(machine, vec![drawn(number, threads, &mut random)], seed)
 }
 
 fn mixed(machine: &Machine, number: usize, seed: u64) -> Result {
     let mut random = Random::new(seed.wrapping_mul(1000) + 500 + number as u64);
-    let one = program(2 * number, 10, &mut random);
-    let other = program(number, 10, &mut random);
+    let one = drawn(2 * number, 10, &mut random);
+    let other = drawn(number, 10, &mut random);
     result(machine, vec![one, other], seed)
 }
 

@@ -53,11 +53,14 @@ impl<'a> Drawn<'a> {
             // A loop that waits reads one line, which it has.
             kept: MEMORY_OPERATIONS * rate.working(),
             kinds: [demand, hits, of.near, far, first],
-            groups: regions.map(|region| process.group_of(region, thread.number, rotate)).collect(),
+            groups: regions
+                .clone()
+                .map(|region| process.group_of(region, thread.number, rotate))
+                .collect(),
             handed: handed
                 .map(|region| process.group_of(region, first_of_circle, rotate))
                 .collect(),
-            shares: process.program.regions.iter().map(|region| region.share).collect(),
+            shares: regions.map(|region| process.program.share_of(region)).collect(),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::ranges::{Between, Ranges};
 use super::report::SHRUNK;
 use super::shrink::FAULTS;
 use crate::catalogue;
-use crate::faults::Rates;
+use crate::faults::{RARE, Rates};
 use crate::plant::Plant;
 use crate::sensors::{PMUS, Pmu};
 use crate::workload::{Phase, Program, Region, Requests, Touched, Used, Waits, Workload};
@@ -23,6 +23,8 @@ use crate::world::Scene;
 const ENDLESS_S: f64 = 5_000.0;
 /// Policy of the goals.
 const JUDGED: &str = "auto";
+/// Sets the draws of rare faults apart from those of a case.
+const HARSH: u64 = 0x4a25;
 /// Longest file of a case, bytes.
 const FILE_BYTES: u64 = 1 << 20;
 /// Longest case, simulated seconds.
@@ -120,6 +122,24 @@ impl Case {
         }
     }
 
+    /// The case of a seed with the rare faults beside its own, each kind in half of the cases. They
+    /// have draws of their own, so the rest of the case stays as it is.
+    pub(crate) fn harsh(seed: u64, ranges: &Ranges) -> Self {
+        let mut case = Self::draw(seed, ranges);
+        let mut draw = Draw(Random::new(seed ^ HARSH));
+        let mut rates = case.faults.unwrap_or_default();
+        let mut most = RARE;
+        for one in FAULTS {
+            let most = *one(&mut most);
+            if most > 0.0 {
+                *one(&mut rates) = draw.rate(most);
+            }
+        }
+        case.faults = Some(rates);
+        case.seconds = ranges.time.with_faults_s;
+        case
+    }
+
     /// Reads a case, or the shrunk one of a report, from a file of JSON.
     ///
     /// # Errors
@@ -175,6 +195,7 @@ impl Case {
             workload: self.workload(),
             pmu: pmu(&self.pmu).unwrap_or(Pmu::None),
             replication: self.replication,
+            manager_share: 0.0,
             truth: None,
             seed: self.seed,
         }
@@ -252,6 +273,7 @@ impl Draw {
             requests: None,
             phases: if self.chance(of.phases) { self.phases() } else { Vec::new() },
             regions,
+            ..Program::default()
         }
     }
 
@@ -266,6 +288,7 @@ impl Draw {
                 to: to.to_string(),
                 kilo_instructions: self.between(of.kilo_instructions),
                 lines: self.between(of.lines),
+                per_s: 0.0,
             }),
             phases: Vec::new(),
             ..self.program(ranges, 0, cpus)
@@ -316,6 +339,7 @@ impl Draw {
             late: self.rate(of.late),
             jump: self.rate(of.jump),
             exits: self.rate(of.exits),
+            ..Rates::default()
         }
     }
 }

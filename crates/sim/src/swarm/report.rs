@@ -135,7 +135,11 @@ impl Report {
             "{} cases from seed {}, {}{} steps; ranges {}; {} broke a rule (simulated)\n",
             self.cases,
             self.first_seed,
-            if self.mode == Mode::Calm { "all under auto without faults, " } else { "" },
+            match self.mode {
+                Mode::Drawn => "",
+                Mode::Calm => "all under auto without faults, ",
+                Mode::Harsh => "all with rare faults, ",
+            },
             self.steps,
             self.ranges,
             self.broken.len()
@@ -183,7 +187,11 @@ impl Report {
             }
         }
         if !self.broken.is_empty() && self.shrunk.is_none() {
-            let calm = if self.mode == Mode::Calm { " --calm" } else { "" };
+            let calm = match self.mode {
+                Mode::Drawn => "",
+                Mode::Calm => " --calm",
+                Mode::Harsh => " --harsh",
+            };
             text +=
                 &format!("rondpoint simulate --case SEED{calm} repeats a case and shrinks it\n");
         }

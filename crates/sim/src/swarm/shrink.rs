@@ -86,7 +86,7 @@ fn candidates(case: &Case) -> Vec<Case> {
 type Fault = fn(&mut Rates) -> &mut f64;
 
 /// Each kind of fault.
-pub(super) const FAULTS: [Fault; 10] = [
+pub(super) const FAULTS: [Fault; 16] = [
     |rates| &mut rates.refused,
     |rates| &mut rates.busy,
     |rates| &mut rates.no_memory,
@@ -97,6 +97,12 @@ pub(super) const FAULTS: [Fault; 10] = [
     |rates| &mut rates.late,
     |rates| &mut rates.jump,
     |rates| &mut rates.exits,
+    |rates| &mut rates.cpu_unplugged,
+    |rates| &mut rates.memory_unplugged,
+    |rates| &mut rates.ledger,
+    |rates| &mut rates.back,
+    |rates| &mut rates.masks,
+    |rates| &mut rates.frozen_exits,
 ];
 
 /// Numbers of a program's processes, as far as they have limits.

@@ -31,6 +31,45 @@ fn a_slice_of_the_swarm_breaks_no_rule() {
     }
 }
 
+/// Short cases with rare faults.
+fn harsh(seed: u64) -> Case {
+    Case { seconds: 12.0, faults_until_s: 6.0, ..Case::harsh(seed, &Ranges::frozen()) }
+}
+
+#[test]
+fn a_slice_with_rare_faults_breaks_no_rule() {
+    for seed in SLICE {
+        let case = harsh(seed);
+        let broken = run(&case).broken;
+        assert!(early(&broken).is_empty(), "seed {seed}: {broken:?}: {case:#?}");
+    }
+}
+
+#[test]
+fn a_harsh_case_is_the_drawn_one_with_rare_faults_beside() {
+    let ranges = Ranges::frozen();
+    let mut rare = 0;
+    for seed in 0..100 {
+        let (drawn, harsh) = (Mode::Drawn.case(seed, &ranges), Mode::Harsh.case(seed, &ranges));
+        let mut rates = harsh.faults.expect("it has faults");
+        rare += usize::from(rates.cpu_unplugged > 0.0);
+        rates = faults::Rates {
+            cpu_unplugged: 0.0,
+            memory_unplugged: 0.0,
+            ledger: 0.0,
+            back: 0.0,
+            masks: 0.0,
+            frozen_exits: 0.0,
+            ..rates
+        };
+        let faults = drawn.faults.or_else(|| Some(faults::Rates::default()));
+        assert_eq!(Some(rates), faults);
+        let (faults, seconds) = (harsh.faults, harsh.seconds);
+        assert_eq!(harsh, Case { faults, seconds, ..drawn });
+    }
+    assert!((30..70).contains(&rare), "{rare}");
+}
+
 #[test]
 fn a_ledger_that_forgets_one_mask_is_caught_in_the_slice() {
     let mut caught = 0;

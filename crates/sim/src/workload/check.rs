@@ -1,6 +1,6 @@
 //! Ranges of a workload's values.
 
-use super::{Program, Requests, Waits, WorkloadError};
+use super::{Bursts, Lock, Program, Requests, Used, Waits, WorkloadError};
 
 /// Field, value, valid range, and the range in words.
 type Bounds = (&'static str, f64, std::ops::RangeInclusive<f64>, &'static str);
@@ -11,6 +11,8 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
     let mut fields: Vec<Bounds> = vec![
         ("instances", f64::from(program.instances), 1.0..=1e5, "1 to 100,000"),
         ("threads", f64::from(program.threads), 0.0..=1e5, "0 to 100,000"),
+        ("threads_per_cpu", program.threads_per_cpu, 0.0..=1000.0, "0 to 1,000"),
+        ("every_s", program.every_s, 0.0..=1e5, "0 to 100,000 s"),
         ("start_s", program.start_s, 0.0..=1e5, "0 to 100,000 s"),
         ("seconds", program.seconds, 0.1..=1e5, "0.1 to 100,000 s"),
         ("cycles_per_instruction", program.cycles_per_instruction, 0.05..=100.0, "0.05 to 100"),
@@ -29,10 +31,13 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         fields.push(("regions.lives_s", lives, 0.0..=1e5, "0 (for ever) to 100,000 s"));
         fields.push(("regions.reuse", region.reuse, 0.0..=1.0, "0 to 1"));
     }
+    program.bursts.iter().for_each(|bursts| fields.extend(bounds_of_bursts(bursts)));
+    program.lock.iter().for_each(|lock| fields.extend(bounds_of_lock(program, lock)));
     if let Some(requests) = &program.requests {
         fields.extend(bounds_of(requests));
         let barriers = program.waits != Waits::Never || !program.phases.is_empty();
-        let expected = "a program without waits and phases";
+        let barriers = barriers || program.lock.is_some();
+        let expected = "a program without waits, lock and phases";
         fields.push(("requests", f64::from(u8::from(barriers)), 0.0..=0.0, expected));
     }
     let mut from = 0.0;
@@ -55,11 +60,41 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
     })
 }
 
-fn bounds_of(requests: &Requests) -> [Bounds; 2] {
+fn bounds_of_bursts(bursts: &Bursts) -> [Bounds; 3] {
+    [
+        ("bursts.every_s", bursts.every_s, 0.1..=1e5, "0.1 to 100,000 s"),
+        ("bursts.share", bursts.share, 0.0..=1.0, "0 to 1"),
+        ("bursts.quiet", bursts.quiet, 0.0..=1.0, "0 to 1"),
+    ]
+}
+
+fn bounds_of_lock(program: &Program, lock: &Lock) -> [Bounds; 6] {
+    let wrong = |is_wrong: bool| f64::from(u8::from(is_wrong));
+    let of = program.regions.get(lock.region).map(|region| region.used);
+    let is_alone = matches!(of, Some(Used::Own | Used::Next));
+    let barriers = ![Waits::Never, lock.waits].contains(&program.waits);
+    let last = program.regions.len() as f64 - 1.0;
+    [
+        ("lock.region", lock.region as f64, 0.0..=last, "the place of a region, from 0"),
+        ("lock.region", wrong(is_alone), 0.0..=0.0, "a region of several threads: all or circle"),
+        ("lock.share", lock.share, 1e-6..=1.0, "above 0, to 1"),
+        ("lock.kilo_instructions", lock.kilo_instructions, 1e-3..=1e6, "0.001 to 1,000,000"),
+        ("lock.lines", lock.lines, 0.0..=1e4, "0 to 10,000"),
+        (
+            "lock.waits",
+            wrong(barriers || lock.waits == Waits::Never),
+            0.0..=0.0,
+            "\"spin\" or \"sleep\", as at the program's barriers",
+        ),
+    ]
+}
+
+fn bounds_of(requests: &Requests) -> [Bounds; 3] {
     let kilo = requests.kilo_instructions;
     [
         ("requests.kilo_instructions", kilo, 0.1..=1e6, "0.1 to 1,000,000"),
         ("requests.lines", requests.lines, 0.0..=1e4, "0 to 10,000"),
+        ("requests.per_s", requests.per_s, 0.0..=1e9, "0 to 1,000,000,000"),
     ]
 }
 
@@ -76,6 +111,12 @@ pub(super) fn check_requests(programs: &[Program], file: &str) -> Result<(), Wor
         if !requests().any(answers) {
             let expected = format!("`to` to name a program that answers requests, got {:?}", of.to);
             return refuse(program, &expected);
+        }
+    }
+    for (program, of) in requests().filter(|(_, of)| !of.to.is_empty()) {
+        let waits = |of: &Requests| of.per_s == 0.0;
+        if requests().any(|(_, its)| its.to == of.to && waits(its) != waits(of)) {
+            return refuse(program, "`per_s` for all programs that ask one, or for none");
         }
     }
     // A name that is wrong above leaves a server without clients too.

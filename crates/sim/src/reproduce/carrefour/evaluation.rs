@@ -61,6 +61,7 @@ impl Entry<'_> {
                     workload,
                     pmu: Pmu::Ibs,
                     replication: true,
+                    manager_share: 0.0,
                     truth: None,
                     seed: SEED,
                 }
@@ -113,6 +114,7 @@ fn drawn(name: &str, class: Class) -> Workload {
         regions,
         requests: None,
         phases: Vec::new(),
+        ..Program::default()
     };
     Workload {
         name: name.to_string(),
