@@ -90,9 +90,10 @@ struct Arguments {
     /// All cases of --swarm or --case under auto and without faults
     #[arg(long, conflicts_with_all = ["policy", "case_file"])]
     calm: bool,
-    /// All cases of --swarm or --case with rare faults too: CPUs and memory are unplugged, the
-    /// ledger cannot be written, the clock jumps back, masks are refused for a while, processes end
-    /// while they are frozen
+    /// All cases of --swarm or --case with rare faults too
+    ///
+    /// CPUs and memory are unplugged. The ledger cannot be written. The clock jumps back. Masks are
+    /// refused for a while. Processes end while they are frozen.
     #[arg(long, conflicts_with_all = ["policy", "case_file", "calm"])]
     harsh: bool,
     /// Share of one CPU that the manager takes on its node, 0 to 1, charged to managed runs

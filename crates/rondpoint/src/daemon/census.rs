@@ -25,8 +25,8 @@ use super::rules::{self, Facts};
 const MOST_READ: usize = 2_000;
 /// An idle process is read after twice the time each time, up to this.
 const SELDOM: Duration = Duration::from_secs(60);
-/// Time for which CPU use is measured at least, as a share of the usual time between two looks and
-/// of a second: ticks are coarse (our choice).
+/// CPU use is measured over at least this part of the usual time between two looks. Above a second
+/// it is this part of a second. Ticks are coarse (our choice).
 const LEAST_MEASURED: u32 = 2;
 /// The same for a process that has ended: another one may get its number.
 const REUSED: Duration = Duration::from_secs(10);

@@ -1,9 +1,10 @@
 //! Programs that ask and answer each other: a network of clients and answering threads.
 //!
-//! The network is closed, or requests come at a fixed rate. In a closed one, each client runs, sends
-//! a request to any thread of the other program, and sleeps until the reply comes. At a fixed rate,
-//! requests wait in one queue; those that one epoch cannot serve wait for the next. Messages are lines in the sender's cache. A message wakes a thread on an idle CPU of its
-//! own cache, or near the thread that sent it.
+//! The network is closed, or requests come at a fixed rate. In a closed one, each client runs,
+//! sends a request to any thread of the other program, and sleeps until the reply comes. At a fixed
+//! rate, requests wait in one queue; those that one epoch cannot serve wait for the next. Messages
+//! are lines in the sender's cache. A message wakes a thread on an idle CPU of its own cache, or
+//! near the thread that sent it.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,8 @@ use crate::workload::Waits;
 
 /// Rounds of the approximate mean value analysis. Five are enough for 1 %.
 const ROUNDS: usize = 12;
-/// Greatest use of answering threads for which a queue is in balance within an epoch. Beyond it, the
-/// backlog grows.
+/// Greatest use of answering threads for which a queue is in balance within an epoch. Beyond it,
+/// the backlog grows.
 const FULLEST: f64 = 0.98;
 
 impl Process {
@@ -303,8 +304,8 @@ impl Plant {
 }
 
 /// Requests per ns of each client, and the mean time of one at each answering thread, ns. By
-/// Schweitzer's approximation of mean value analysis: an arriving request finds the mean queue, less
-/// its own part. All answering threads are asked equally often.
+/// Schweitzer's approximation of mean value analysis: an arriving request finds the mean queue,
+/// less its own part. All answering threads are asked equally often.
 fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> (Vec<f64>, Vec<f64>) {
     let (clients, servers) = (asking.len() as f64, answering.len() as f64);
     if asking.is_empty() || answering.is_empty() {

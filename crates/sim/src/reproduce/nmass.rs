@@ -67,8 +67,8 @@ fn mpki(name: &str) -> [f64; 2] {
 
 /// Footprint, MiB: twice the shared cache.
 const MIB: f64 = 16.0;
-/// Misses that four soplex have more than one, and those that mcf and lbm have more beside each
-/// other, the mean of 47 and 62, percent.
+/// Misses that four soplex have more than one, percent. Below: those that mcf and lbm have more
+/// beside each other, the mean of 47 and 62.
 const SOPLEX_MORE: f64 = 35.0;
 const MCF_LBM_MORE: f64 = 54.5;
 
