@@ -1,11 +1,6 @@
 //! Accounts of the actions on each process: pages moved, refusals of the host, time spent and time
 //! frozen.
 
-mod starts;
-
-pub(crate) use starts::Starts;
-
-use crate::model::Model;
 use crate::plan::{Action, Mechanism, Outcome, PageCounts, Plan, StepResult};
 use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
@@ -42,7 +37,6 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accounts {
     apps: BTreeMap<Pid, Account>,
-    starts: Starts,
 }
 
 impl Accounts {
@@ -93,11 +87,9 @@ impl Accounts {
         self.apps.iter().map(|(pid, account)| (*pid, account))
     }
 
-    /// Closes the accounts of processes that are gone. A later process with the same number gets
-    /// an account of its own.
-    pub fn forget_gone(&mut self, model: &Model) {
-        self.apps.retain(|pid, _| self.starts.is_there(*pid, model));
-        self.starts.take_over(model);
+    /// Closes the accounts of processes that are gone.
+    pub fn forget_gone(&mut self, is_there: impl Fn(Pid) -> bool) {
+        self.apps.retain(|pid, _| is_there(*pid));
     }
 }
 
@@ -126,7 +118,6 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::App;
     use crate::plan::{PageMove, Proposal, Reason};
     use alloc::string::String;
     use alloc::vec;
@@ -163,17 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn a_later_process_of_the_same_number_has_an_account_of_its_own() {
+    fn the_account_of_a_process_that_is_gone_is_closed() {
         let (plan, outcome) = moved();
-        let mut model = Model::empty(1);
-        model.apps.push(App::new(Pid(1), 0..0));
         let mut accounts = Accounts::default();
-        accounts.forget_gone(&model);
         accounts.enter(&plan, &[outcome]);
-        accounts.forget_gone(&model);
+        accounts.forget_gone(|_| true);
         assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
-        model.apps[0].started = Nanos(7);
-        accounts.forget_gone(&model);
+        accounts.forget_gone(|pid| pid != Pid(1));
         assert_eq!(accounts.unproven(Pid(1)), Nanos(0));
     }
 }

@@ -6,9 +6,11 @@
 
 mod pending_samples;
 mod slot;
+mod starts;
 
 use self::pending_samples::PendingSamples;
 use self::slot::{Intervals, Scene as Shown, Slot};
+use self::starts::Starts;
 use crate::accounts::Accounts;
 use crate::cost::{Partners, predicted};
 use crate::counting_pause::{CountingPause, IDLE_CPUS, Quiet, Usual, Watch, is_dear};
@@ -80,6 +82,7 @@ pub struct Controller {
     trials: Trials,
     random: Random,
     previous: Option<Arc<Observation>>,
+    starts: Starts,
     /// How often each process is sampled, and how many of its pages are tracked.
     sampling: BTreeMap<Option<Pid>, Sampling>,
     last_plan: Plan,
@@ -108,6 +111,7 @@ impl Controller {
             trials: Trials::default(),
             random: Random::new(settings.seed),
             previous: None,
+            starts: Starts::default(),
             sampling: BTreeMap::new(),
             last_plan: Plan::default(),
             plans: 0,
@@ -471,11 +475,15 @@ impl Controller {
         }
     }
 
+    /// Forgets what concerns processes that are gone. A later process with the same number inherits
+    /// nothing.
     fn forget_gone(&mut self, window: &Model) {
-        self.guard.forget_gone(window);
-        self.ledger.forget_gone(window);
-        self.accounts.forget_gone(window);
-        self.sampling.retain(|pid, _| pid.is_none_or(|pid| window.app(pid).is_some()));
+        let is_there = |pid| self.starts.is_there(pid, window);
+        self.guard.forget_gone(is_there);
+        self.ledger.forget_gone(window, is_there);
+        self.accounts.forget_gone(is_there);
+        self.sampling.retain(|pid, _| pid.is_none_or(is_there));
+        self.starts.take_over(window);
     }
 }
 

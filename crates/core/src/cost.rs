@@ -26,6 +26,8 @@ mod group;
 mod joining;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod laws_of_pins;
 mod lines;
 mod lost;
 mod ownership;

@@ -17,7 +17,7 @@ pub use settings::GuardSettings;
 use self::budget::Budget;
 use self::history::History;
 use self::threads::{exchanges, thread_of};
-use crate::accounts::{Accounts, Starts};
+use crate::accounts::Accounts;
 use crate::ledger::Ledger;
 use crate::model::{App, Model};
 use crate::observation::Exemption;
@@ -45,7 +45,6 @@ pub struct Guard {
     full_sampling: Option<u64>,
     /// Fewest cycles between samples that a policy ever asked for.
     fastest_sampling: BTreeMap<Option<Pid>, u64>,
-    starts: Starts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -132,7 +131,6 @@ impl Guard {
             failed_trials: BTreeMap::new(),
             full_sampling: None,
             fastest_sampling: BTreeMap::new(),
-            starts: Starts::default(),
         }
     }
 
@@ -189,14 +187,11 @@ impl Guard {
         self.failed_trials.get(&pid).copied().unwrap_or(0)
     }
 
-    /// Forgets what concerns processes that are gone. A later process with the same number inherits
-    /// nothing.
-    pub fn forget_gone(&mut self, model: &Model) {
-        let is_there = |pid| self.starts.is_there(pid, model);
+    /// Forgets what concerns processes that are gone.
+    pub fn forget_gone(&mut self, is_there: impl Fn(Pid) -> bool) {
         self.failures.retain(|(pid, _), _| is_there(*pid));
         self.failed_trials.retain(|pid, _| is_there(*pid));
-        self.fastest_sampling.retain(|pid, _| pid.is_none_or(is_there));
-        self.starts.take_over(model);
+        self.fastest_sampling.retain(|pid, _| pid.is_none_or(&is_there));
     }
 
     fn pass_time(&mut self, now: Nanos) {
@@ -481,14 +476,10 @@ mod tests {
     #[test]
     fn a_process_whose_number_was_given_up_begins_with_a_clean_record() {
         let (mut guard, pid) = (Guard::new(GuardSettings::default(), 1), Pid(3));
-        let mut model = Model::empty(1);
-        model.apps.push(App::new(pid, 0..0));
-        guard.forget_gone(&model);
         (0..9).for_each(|_| guard.note_failure(pid, &[Kind::Affinity], Nanos(0)));
-        guard.forget_gone(&model);
+        guard.forget_gone(|_| true);
         assert!(guard.has_given_up(pid));
-        model.apps[0].started = Nanos(7);
-        guard.forget_gone(&model);
+        guard.forget_gone(|_| false);
         assert!(!guard.has_given_up(pid));
         assert_eq!(guard.check_failures(pid, Kind::Affinity, Nanos(1)), Ok(()));
     }

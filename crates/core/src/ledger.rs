@@ -170,13 +170,13 @@ impl Ledger {
     }
 
     /// Forgets threads and processes that are gone.
-    pub fn forget_gone(&mut self, model: &Model) {
-        self.open.retain(|inverse| {
-            inverse.action.as_ref().and_then(Action::pid).is_none_or(|pid| model.app(pid).is_some())
-        });
-        self.mixed.retain(|(pid, _)| model.app(*pid).is_some());
+    pub fn forget_gone(&mut self, model: &Model, is_there: impl Fn(Pid) -> bool) {
+        let of = |inverse: &Inverse| inverse.action.as_ref().and_then(Action::pid);
+        self.open.retain(|inverse| of(inverse).is_none_or(&is_there));
+        self.mixed.retain(|(pid, _)| is_there(*pid));
         self.masks.retain(|tid, mask| {
-            model.app(mask.pid).is_some_and(|app| find(model, app, *tid).is_some())
+            let app = model.app(mask.pid).filter(|app| is_there(app.pid));
+            app.is_some_and(|app| find(model, app, *tid).is_some())
         });
     }
 }
@@ -364,12 +364,15 @@ mod tests {
         };
         ledger.enter(&plan(1, vec![moved(0x1000, 0, 1), mask(1), mask(2)]), &model);
         let whole = ledger.clone();
-        ledger.forget_gone(&model);
+        ledger.forget_gone(&model, |_| true);
         assert_eq!(ledger, whole, "all are there");
-        model.apps.remove(0);
-        ledger.forget_gone(&model);
+        ledger.forget_gone(&model, |pid| pid == Pid(2));
         assert_eq!((ledger.mask(Tid(1)), ledger.mask(Tid(2))), (None, Some(&cpus)));
         assert!(ledger.undo(Pid(1), &[1]).is_empty());
+        model.threads.pop();
+        model.apps[1].threads = 1..1;
+        ledger.forget_gone(&model, |pid| pid == Pid(2));
+        assert_eq!(ledger.mask(Tid(2)), None, "the thread has ended");
         assert_eq!(ledger.undo(Pid(2), &[1]).len(), 1);
     }
 

@@ -59,24 +59,62 @@ pub(super) fn wandering(
     wandering
 }
 
-/// Running threads of crowded nodes that may run on other nodes, by place in the model. The kernel
-/// moves such a thread to the CPU that is idle next.
+/// Running threads that the kernel moves to the CPU that is idle next, by place in the model. They
+/// may run on other nodes, and they are on a crowded node or wander to one.
 pub(super) fn unpinned_threads(
     model: &Model,
     topology: &Topology,
     crowded: &[bool],
+    wandering: &BTreeMap<usize, Vec<(usize, f64)>>,
 ) -> BTreeSet<usize> {
-    let is_unpinned = |(_, thread): &(usize, &Thread)| {
+    let is_unpinned = |(place, thread): &(usize, &Thread)| {
         let node = topology.node_of_cpu(thread.cpu);
         let stays = thread.is_narrowed || thread.allowed.is_subset(topology.cpus_of_node(node));
-        thread.is_running() && crowded[node] && !stays
+        let moves = crowded[node] || wandering.contains_key(place);
+        thread.is_running() && moves && !stays
     };
     model.threads.iter().enumerate().filter(is_unpinned).map(|(place, _)| place).collect()
 }
 
+/// Demand for the CPUs of all nodes, and how far it is met.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Demand {
+    /// Demand in CPUs by node, and the part of it by unpinned threads.
+    wanted: Vec<f64>,
+    unpinned: Vec<f64>,
+    /// CPUs of each node.
+    cpus: Vec<f64>,
+    /// Demand per CPU on the nodes over which unpinned threads are spread.
+    level: f64,
+}
+
+impl Demand {
+    pub(super) fn new(wanted: Vec<f64>, unpinned: Vec<f64>, cpus: &[f64]) -> Self {
+        let bound = wanted.iter().zip(&unpinned).map(|(wanted, unpinned)| wanted - unpinned);
+        let bound: Vec<(f64, f64)> = bound.zip(cpus.iter().copied()).collect();
+        let level = level(&bound, unpinned.iter().sum());
+        Self { wanted, unpinned, cpus: cpus.to_vec(), level }
+    }
+
+    /// CPUs that threads of a node get, of the CPUs that they want. Unpinned threads get the same
+    /// share of their demand on each node.
+    pub(super) fn served(&self, node: usize, wanted: f64, unpinned: f64) -> f64 {
+        let bound = (self.wanted[node] - self.unpinned[node]) / self.cpus[node].max(1e-9);
+        let here = bound.max(self.level).max(1.0);
+        (wanted - unpinned) / here + unpinned / self.level.max(1.0)
+    }
+
+    /// CPUs that all threads get that demand `wanted` CPUs by node, and `unpinned` of these without
+    /// a pin.
+    pub(super) fn served_to(&self, wanted: &[f64], unpinned: &[f64]) -> f64 {
+        let by_node = wanted.iter().zip(unpinned).enumerate();
+        by_node.map(|(node, (wanted, unpinned))| self.served(node, *wanted, *unpinned)).sum()
+    }
+}
+
 /// Demand on each CPU after the demand of unpinned threads, `unpinned` CPUs, was spread over the
 /// nodes with the least demand. `nodes` has the demand of pinned threads and the CPUs of each node.
-pub(super) fn level(nodes: &[(f64, f64)], unpinned: f64) -> f64 {
+fn level(nodes: &[(f64, f64)], unpinned: f64) -> f64 {
     if unpinned <= 0.0 {
         return 0.0;
     }

@@ -1,6 +1,6 @@
 //! The changes that steps make to a placement. They are computed once and apply to any placement.
 
-use super::group::{Group, summed};
+use super::group::{Group, node_of, summed};
 use super::joining::{Step, move_thread};
 use super::seen::{Sampled, Seen};
 use crate::index_set::CpuSet;
@@ -29,8 +29,8 @@ pub(super) enum Alteration {
     /// All memory of some nodes goes to others.
     Memory(Vec<NodeMove>),
     /// A thread, by its place in the model, goes to a cache from those where it ran, with the share
-    /// of its time in each.
-    Thread { place: usize, from: Vec<(usize, f64)>, to: usize },
+    /// of its time in each. `held` = where it stays, if it may run on no other node any more.
+    Thread { place: usize, from: Vec<(usize, f64)>, to: usize, held: Vec<(usize, f64)> },
     /// A thread, by its place in the model, may run on other nodes again. The kernel moves it where
     /// a CPU is idle.
     Released { place: usize },
@@ -75,23 +75,25 @@ impl Alteration {
         let last = Some(thread.cpu).filter(|cpu| cpus.contains(*cpu));
         let known = via.or(last).map(|cpu| topology.domain_of_cpu(cpu));
         let to = known.or_else(|| spread(topology, cpus, place))?;
-        let from: Vec<(usize, f64)> = match seen.facts.wandering.get(&place) {
-            Some(parts) => {
-                let leaves = |domain| !topology.cpus_of_domain(domain).intersects(cpus);
-                parts.iter().copied().filter(|(domain, _)| leaves(*domain)).collect()
-            }
-            None => vec![(topology.domain_of_cpu(thread.cpu), 1.0)],
-        };
-        let from: Vec<_> = from.into_iter().filter(|(domain, _)| *domain != to).collect();
         if thread.cpu_share <= 0.0 {
             return None;
         }
-        let node = topology.cpus_of_node(topology.node_of_cpu(thread.cpu));
-        match from.is_empty() {
-            false => Some(Self::Thread { place, from, to }),
-            true if thread.is_narrowed && !cpus.is_subset(node) => Some(Self::Released { place }),
-            true => None,
+        let here = [(topology.domain_of_cpu(thread.cpu), 1.0)];
+        let wanders = seen.facts.wandering.get(&place);
+        let leaves =
+            |domain| wanders.is_none() || !topology.cpus_of_domain(domain).intersects(cpus);
+        let parts = wanders.map_or(&here[..], Vec::as_slice).iter().copied();
+        let (from, mut held): (Vec<_>, Vec<_>) =
+            parts.partition(|(domain, _)| *domain != to && leaves(*domain));
+        let node = |domain| topology.cpus_of_node(node_of(topology, domain));
+        if !seen.facts.unpinned_threads.contains(&place) || !cpus.is_subset(node(to)) {
+            held.clear();
         }
+        if !from.is_empty() || !held.is_empty() {
+            return Some(Self::Thread { place, from, to, held });
+        }
+        let is_released = thread.is_narrowed && !cpus.is_subset(node(here[0].0));
+        is_released.then_some(Self::Released { place })
     }
 
     /// Applies the change to the groups of its process. `moved` = threads that moved to other
@@ -123,12 +125,15 @@ impl Alteration {
                         summed(group.shares.iter().map(|(held, share)| (image(*held), *share)));
                 }
             }
-            Self::Thread { place, from, to } => {
+            Self::Thread { place, from, to, held } => {
+                held.iter().for_each(|at| hold(seen, *place, *at, groups));
                 for (from, share) in from {
                     let (place, share, caches) = (*place, *share, (*from, *to));
                     move_thread(&Step { seen, moved, place, share, caches }, groups);
                 }
-                moved.insert(*place, *to);
+                if !from.is_empty() {
+                    moved.insert(*place, *to);
+                }
             }
             Self::Released { place } => release(seen, *place, groups),
         }
@@ -143,12 +148,31 @@ fn spread(topology: &Topology, cpus: &CpuSet, place: usize) -> Option<usize> {
 
 /// A thread that was held to a node now runs where a CPU is idle.
 fn release(seen: Seen<'_>, place: usize, groups: &mut [Group]) {
+    let domain = seen.topology.domain_of_cpu(seen.model.threads[place].cpu);
+    if let Some((group, wanted)) = share_of(seen, place, (domain, 1.0), groups) {
+        group.unpinned = (group.unpinned + wanted).min(group.wanted);
+    }
+}
+
+/// A thread that ran where a CPU was idle now waits for the CPUs of a node, in the share of its time
+/// that it spends behind this cache.
+fn hold(seen: Seen<'_>, place: usize, at: (usize, f64), groups: &mut [Group]) {
+    if let Some((group, wanted)) = share_of(seen, place, at, groups) {
+        group.unpinned = (group.unpinned - wanted).max(0.0);
+    }
+}
+
+/// The group behind a cache, and the demand that a thread has in it for the given share of its time.
+fn share_of<'a>(
+    seen: Seen<'_>,
+    place: usize,
+    (domain, share): (usize, f64),
+    groups: &'a mut [Group],
+) -> Option<(&'a mut Group, f64)> {
+    let group = groups.iter_mut().find(|group| group.thread.is_none() && group.domain == domain)?;
     let thread = &seen.model.threads[place];
-    let domain = seen.topology.domain_of_cpu(thread.cpu);
-    let here = |group: &&mut Group| group.thread.is_none() && group.domain == domain;
-    let Some(group) = groups.iter_mut().find(here) else { return };
-    let wanted = seen.facts.thread_alone((place, thread), group, 1.0).wanted;
-    group.unpinned = (group.unpinned + wanted).min(group.wanted);
+    let wanted = seen.facts.thread_alone((place, thread), group, share).wanted;
+    Some((group, wanted))
 }
 
 /// Misses per µs of a process's threads, by the node of the threads and the node of the memory.

@@ -112,7 +112,8 @@ impl Facts {
         };
         let crowded = crowd::crowded(model, topology, &facts.cpus);
         facts.wandering = crowd::wandering(model, topology, &crowded);
-        facts.unpinned_threads = crowd::unpinned_threads(model, topology, &crowded);
+        facts.unpinned_threads =
+            crowd::unpinned_threads(model, topology, &crowded, &facts.wandering);
         for app in &model.apps {
             let process = facts.process(model, topology, app, &crowded);
             for group in &process.groups {
@@ -294,7 +295,9 @@ impl Facts {
         let mut alone = group.clone();
         alone.threads = share;
         alone.cpus = (share * thread.cpu_share).min(group.cpus);
-        alone.wanted = (group.wanted / group.cpus * alone.cpus).min(1.0).max(alone.cpus);
+        let asked = thread.queued_share.map(|_| share * thread.wanted_share());
+        let asked = asked.unwrap_or(group.wanted / group.cpus * alone.cpus);
+        alone.wanted = asked.min(1.0).max(alone.cpus);
         alone.unpinned = if self.unpinned_threads.contains(&place) { alone.wanted } else { 0.0 };
         if let Some(accesses) = &thread.accesses_by_node {
             let samples: f64 = accesses.iter().map(|count| f64::from(*count)).sum();

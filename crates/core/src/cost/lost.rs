@@ -1,7 +1,7 @@
 //! Time that each process loses under a placement, by cause.
 
 use super::charges::Charges;
-use super::crowd;
+use super::crowd::Demand;
 use super::facts::{Facts, Process};
 use super::group::Group;
 use super::placement::Placement;
@@ -83,6 +83,12 @@ impl ProcessLoss {
         self.ns_per_s[cause as usize]
     }
 
+    /// CPUs that its threads get.
+    #[must_use]
+    pub fn served(&self) -> f64 {
+        self.cpus * (1.0 - self.by(Cause::WaitingForCpu) / 1e9)
+    }
+
     /// The cause of the largest loss.
     #[must_use]
     pub fn worst(&self) -> Cause {
@@ -97,6 +103,7 @@ pub struct Lost {
     /// Processes with a place in the placement, ascending by pid.
     pub processes: Vec<ProcessLoss>,
     /// Additional loss of all other processes, in ns of CPU time per second; negative if they gain.
+    /// It has two causes: queues for memory, and queues for CPUs.
     pub others_ns_per_s: f64,
     /// Highest use of a controller, 1 = full.
     pub busiest_controller: f64,
@@ -128,43 +135,38 @@ impl CostModel {
 struct Priced<'a> {
     facts: &'a Facts,
     placed: Vec<(&'a Process, &'a [Group])>,
-    /// Demand for CPUs by node, the part of it by unpinned threads, and misses by cache.
-    wanted: Vec<f64>,
-    unpinned: Vec<f64>,
+    demand: Demand,
+    /// CPUs that all other processes get, less those that they get at present.
+    others_cpus: f64,
+    /// Misses by cache.
     pressure: Vec<f64>,
-    /// Demand per CPU on the nodes over which unpinned threads are spread.
-    level: f64,
 }
 
 impl<'a> Priced<'a> {
     fn new(facts: &'a Facts, placement: &'a Placement) -> Self {
-        let mut priced = Self {
-            facts,
-            placed: Vec::with_capacity(placement.placed.len()),
-            wanted: facts.wanted.clone(),
-            unpinned: facts.unpinned.clone(),
-            level: 0.0,
-            pressure: facts.pressure.clone(),
-        };
-        for (place, groups) in &placement.placed {
-            let process = &facts.processes[*place];
-            for now in &process.groups {
-                priced.wanted[now.node] -= now.wanted;
-                priced.unpinned[now.node] -= now.unpinned;
-                priced.pressure[now.domain] -= now.misses * now.cpus;
-            }
-            for then in groups {
-                priced.wanted[then.node] += then.wanted;
-                priced.unpinned[then.node] += then.unpinned;
-                priced.pressure[then.domain] += then.misses * then.cpus;
-            }
-            priced.placed.push((process, groups));
+        let mut placed = Vec::with_capacity(placement.placed.len());
+        let (mut wanted, mut unpinned) = (facts.wanted.clone(), facts.unpinned.clone());
+        let mut pressure = facts.pressure.clone();
+        let processes = placement.placed.iter().map(|(place, _)| &facts.processes[*place]);
+        for now in processes.flat_map(|process| &process.groups) {
+            wanted[now.node] -= now.wanted;
+            unpinned[now.node] -= now.unpinned;
+            pressure[now.domain] -= now.misses * now.cpus;
         }
-        let bound =
-            priced.wanted.iter().zip(&priced.unpinned).map(|(wanted, unpinned)| wanted - unpinned);
-        let bound: Vec<(f64, f64)> = bound.zip(facts.cpus.iter().copied()).collect();
-        priced.level = crowd::level(&bound, priced.unpinned.iter().sum());
-        priced
+        let (others_wanted, others_unpinned) = (wanted.clone(), unpinned.clone());
+        for (place, groups) in &placement.placed {
+            for then in groups {
+                wanted[then.node] += then.wanted;
+                unpinned[then.node] += then.unpinned;
+                pressure[then.domain] += then.misses * then.cpus;
+            }
+            placed.push((&facts.processes[*place], groups.as_slice()));
+        }
+        let demand = Demand::new(wanted, unpinned, &facts.cpus);
+        let present = Demand::new(facts.wanted.clone(), facts.unpinned.clone(), &facts.cpus);
+        let others = |demand: &Demand| demand.served_to(&others_wanted, &others_unpinned);
+        let others_cpus = others(&demand) - others(&present);
+        Self { facts, placed, demand, others_cpus, pressure }
     }
 
     fn lost(&self) -> Lost {
@@ -200,17 +202,9 @@ impl<'a> Priced<'a> {
         processes.sort_by_key(|loss| loss.pid);
         Lost {
             processes,
-            others_ns_per_s: 1e9 * others_us,
+            others_ns_per_s: 1e9 * (others_us - self.others_cpus),
             busiest_controller: busiest(charges, &others, &all, &waits),
         }
-    }
-
-    /// CPUs that a group gets. Unpinned threads get the same share of their demand on each node.
-    fn served(&self, group: &Group) -> f64 {
-        let node = group.node;
-        let bound = (self.wanted[node] - self.unpinned[node]) / self.facts.cpus[node].max(1e-9);
-        let here = bound.max(self.level).max(1.0);
-        (group.wanted - group.unpinned) / here + group.unpinned / self.level.max(1.0)
     }
 
     /// A group under this placement. Its misses change with the other traffic through its cache.
@@ -222,7 +216,7 @@ impl<'a> Priced<'a> {
         };
         Runner {
             group,
-            cpus: self.served(group),
+            cpus: self.demand.served(group.node, group.wanted, group.unpinned),
             fixed: group.work + self.facts.transfer_cycles(group),
             misses,
         }

@@ -215,7 +215,7 @@ impl Quote {
         let mut changes = Vec::with_capacity(then.processes.len());
         for (now, then) in now.processes.iter().zip(&then.processes) {
             let change = changed(facts, now, then, part(now.pid));
-            won = won.plus(change.speed.times(now.cpus));
+            won = won.plus(change.speed.times(now.served()));
             changes.push(change);
         }
         let controller = (now.busiest_controller, then.busiest_controller);

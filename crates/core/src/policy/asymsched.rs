@@ -123,6 +123,15 @@ impl AsymSched {
         }
     }
 
+    /// Whether memory of a process follows its threads or comes to them. The full migration at the
+    /// end counts if threads moved, because the price of their move included it. All memory that
+    /// comes to threads that stayed has a price of its own.
+    #[must_use]
+    pub fn moves_memory(&self, pid: Pid) -> bool {
+        let is_last = |state: &State| state.phase == Phase::Bulk && state.after_threads;
+        !self.on_the_way(pid).is_empty() || self.states.get(&pid).is_some_and(is_last)
+    }
+
     /// Time spent so far on moving the memory of a process (`A_tm`).
     #[must_use]
     pub fn migration_time(&self, pid: Pid) -> Nanos {
@@ -284,11 +293,11 @@ impl Policy for AsymSched {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            let Some(step) =
-                plan.steps.get(outcome.step).filter(|step| step.policy == REGISTERED.name)
-            else {
-                continue;
+            // A trial of several policies is undone in the name of one of them.
+            let concerns = |step: &&Proposal| {
+                step.policy == REGISTERED.name || matches!(step.reason, Reason::Undo(_))
             };
+            let Some(step) = plan.steps.get(outcome.step).filter(concerns) else { continue };
             let Some(state) = step.action.pid().and_then(|pid| self.states.get_mut(&pid)) else {
                 continue;
             };
@@ -300,6 +309,7 @@ impl Policy for AsymSched {
                 (Action::SetAffinity { .. }, StepResult::Done) if step.reason.is_indivisible() => {
                     if let Phase::Proposed(moves) = &mut state.phase {
                         state.phase = Phase::Moved(core::mem::take(moves));
+                        state.after_threads = true;
                     }
                 }
                 (Action::MovePages { .. }, _) => state.migration_time += outcome.spent,

@@ -27,7 +27,7 @@ mod veto;
 pub use veto::Veto;
 
 use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, SAM, SHARING};
-use self::memory::{reserved, unreplicate};
+use self::memory::{is_part_of_the_way, reserved, unreplicate};
 use self::naming::Naming;
 use self::rates::Rates;
 use self::renaming::Renaming;
@@ -42,7 +42,7 @@ use crate::arbiter::Arbiter;
 use crate::candidate::{has_partner, partners};
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
-use crate::plan::{Kind, Mechanism, Outcome, Plan, Proposal, Refusal, Refused};
+use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::Judged;
@@ -248,7 +248,7 @@ impl Auto {
     /// Whether memory of a process follows its threads.
     fn memory_moves(&self, pid: Pid) -> bool {
         let mut members = self.members.iter();
-        !self.asymsched.on_the_way(pid).is_empty() || members.any(|one| one.is_under_way(pid))
+        self.asymsched.moves_memory(pid) || members.any(|one| one.is_under_way(pid))
     }
 
     /// Whether SAM has had nothing to do for [`CALM`] intervals.
@@ -423,11 +423,6 @@ impl Policy for Auto {
 /// Whether a step moves a single thread, not as a part of an indivisible placement.
 fn goes_alone(step: &Proposal) -> bool {
     step.action.kind() == Kind::Affinity && !step.reason.moves_all_threads()
-}
-
-/// Whether a step moves memory after all threads of a node.
-fn is_part_of_the_way(step: &Proposal) -> bool {
-    matches!(step.action.kind(), Kind::Pages(Mechanism::Following) | Kind::Bulk)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ fn while_nodes_change_and_memory_follows_nobody_else_moves_the_process() {
         held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
         1002 s: held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
         1003 s: asymsched: move 953.7 MiB of 1 frozen: 0→2 1→3
-        held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; a policy of higher priority moved it
+        held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
         1004 s: carrefour: move 2 pages of 1 (co-location): 2 × 1→2
         1005 s: carrefour: move 2 pages of 1 (co-location): 2 × 1→2
         1006 s: carrefour: move 2 pages of 1 (co-location): 2 × 1→2
@@ -220,7 +220,7 @@ fn copies_are_taken_back_before_all_memory_goes() {
     expect![[r#"
         asymsched: unreplicate 2 pages of 1
         asymsched: move 953.7 MiB of 1 frozen: 0→2 1→3
-        held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; a policy of higher priority moved it
+        held: carrefour: move 2 pages of 1 (co-location): 2 × 1→2; its memory is following its threads
     "#]]
     .assert_eq(&text);
 }

@@ -92,3 +92,31 @@ fn a_thread_that_goes_back_is_kept_where_its_data_is_and_nowhere_else() {
     assert_eq!(done(0), [away, "thread 1 of 1 to CPU 0, then CPUs 0-1"]);
     assert_eq!(done(1), [away, "thread 1 of 1 to CPU 0, then CPUs 0-3"]);
 }
+
+/// The number of a process that ended is taken by another one, which has a thread of that number.
+#[test]
+fn a_later_process_of_the_same_number_keeps_its_own_mask() {
+    let masks = |started: Nanos| {
+        let topology = synthetic::parse("node:2 core:2").expect("a machine");
+        let settings = Settings { seed: 1, guard: GuardSettings::acting() };
+        let mut controller = Controller::new(topology, vec![Box::new(Mover::default())], settings);
+        let mut outcomes = Vec::new();
+        for window in 1..=12 {
+            let mut observation = observation(window, 0, 10.0 * window as f64, 0);
+            observation.processes[0].started = if window > 10 { started } else { Nanos(0) };
+            let input = Input { observation, outcomes: std::mem::take(&mut outcomes) };
+            let plan = controller.step(input).plan;
+            let done = |step| Outcome {
+                plan: plan.number,
+                step,
+                result: StepResult::Done,
+                spent: Nanos(0),
+                frozen: Nanos(0),
+            };
+            outcomes = (0..plan.steps.len()).map(done).collect();
+        }
+        controller.ledger().restore().len()
+    };
+    assert_eq!(masks(Nanos(0)), 1, "the same process");
+    assert_eq!(masks(Nanos::from_millis(2_600)), 0);
+}

@@ -41,6 +41,8 @@ pub(super) struct State {
     /// Start time of the process. It tells a reused pid.
     pub(super) started: Nanos,
     pub(super) phase: Phase,
+    /// Whether the memory that moves follows threads. Otherwise it comes to threads that stay.
+    pub(super) after_threads: bool,
     /// Time spent so far on moving its memory, frozen time included (`A_tm`).
     pub(super) migration_time: Nanos,
     /// The moves of the last full migration or of the last memory brought to staying threads, and
@@ -80,6 +82,7 @@ impl State {
         if !moves.is_empty() && !again {
             self.last_sent = Some((moves.clone(), now));
             self.phase = Phase::Moved(moves);
+            self.after_threads = false;
         }
     }
 

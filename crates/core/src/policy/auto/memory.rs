@@ -3,11 +3,18 @@
 //! copies do not take it.
 
 use crate::model::{App, Model};
-use crate::plan::{Action, PageMove, Proposal};
-use crate::policy::asymsched::AsymSched;
+use crate::plan::{Action, Kind, Mechanism, PageMove, Proposal};
+use crate::policy::asymsched::{self, AsymSched};
 use crate::units::{Bytes, PAGE_SHIFT};
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
+
+/// Whether a step moves memory after all threads of a node, or drops its copies before.
+pub(super) fn is_part_of_the_way(step: &Proposal) -> bool {
+    let is_way = matches!(step.action.kind(), Kind::Pages(Mechanism::Following) | Kind::Bulk);
+    let is_before = matches!(step.action, Action::Unreplicate { .. });
+    is_way || is_before && step.policy == asymsched::REGISTERED.name
+}
 
 /// Proposes to drop all copies of a process's pages, before a proposal of another policy.
 pub(super) fn unreplicate(app: &App, cause: &Proposal) -> Option<Proposal> {

@@ -336,9 +336,9 @@ impl Interleaving {
     pub fn choose_by(&mut self, ranks: &[Ranks]) {
         let leaving = self.leaving.iter_mut().enumerate();
         for (source, leaving) in leaving.filter(|(_, leaving)| leaving.excess > 0.0) {
-            let noted = ranks.iter().find(|ranks| !ranks.accesses_below(source).is_empty());
-            if let Some(ranks) = noted {
-                leaving.choose_by(ranks.accesses_below(source), ranks.pages_below(source));
+            let mut below = ranks.iter().map(|ranks| (ranks, ranks.accesses_below(source)));
+            if let Some((ranks, accesses)) = below.find(|(_, accesses)| !accesses.is_empty()) {
+                leaving.choose_by(accesses, ranks.pages_below(source));
             }
         }
     }

@@ -97,6 +97,7 @@ fn judged() -> impl Strategy<Value = Judged> {
             policy: "sam",
             plans,
             kinds,
+            acts: Vec::new(),
             verdict,
             comparison,
             predicted,
