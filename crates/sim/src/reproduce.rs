@@ -99,8 +99,11 @@ pub(crate) fn reproduce(paper: &str, draws: u64) -> Result<Report> {
     }
 }
 
+/// A paper's name, and its fit as TOML.
+type Fit = (&'static str, fn() -> String);
+
 /// Papers with fitted inputs.
-const FITS: [(&str, fn() -> String); 3] =
+const FITS: [Fit; 3] =
     [("carrefour", carrefour::fit), ("nmass", nmass::fit), ("asymsched", asymsched::fit)];
 
 /// Fits a paper's inputs on its baselines, as TOML.

@@ -154,15 +154,15 @@ fn release(seen: Seen<'_>, place: usize, groups: &mut [Group]) {
     }
 }
 
-/// A thread that ran where a CPU was idle now waits for the CPUs of a node, in the share of its time
-/// that it spends behind this cache.
+/// A thread that ran where a CPU was idle waits for the CPUs of a node, if it is pinned there. The
+/// share is that of its time behind this cache.
 fn hold(seen: Seen<'_>, place: usize, at: (usize, f64), groups: &mut [Group]) {
     if let Some((group, wanted)) = share_of(seen, place, at, groups) {
         group.unpinned = (group.unpinned - wanted).max(0.0);
     }
 }
 
-/// The group behind a cache, and the demand that a thread has in it for the given share of its time.
+/// The group behind a cache, and the demand that a thread has in it for this share of its time.
 fn share_of<'a>(
     seen: Seen<'_>,
     place: usize,

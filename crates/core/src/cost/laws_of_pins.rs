@@ -1,5 +1,5 @@
-//! Laws of pins where threads take turns on CPUs. All threads compute and use no memory, so a pin can
-//! only move CPU time from one thread to another.
+//! Laws of pins where threads take turns on CPUs. All threads compute and use no memory, so a pin
+//! can only move CPU time from one thread to another.
 
 use super::facts::Facts;
 use super::placement::Placement;
@@ -82,8 +82,8 @@ proptest! {
     }
 }
 
-/// A process that may not leave node 0, and two threads that may: three threads on two CPUs. All get
-/// two thirds of a CPU, because the two that may move take turns beside the one that may not.
+/// A process that may not leave node 0, and two threads that may: three threads on two CPUs. All
+/// get two thirds of a CPU, because the two that may move take turns beside the other.
 fn two_beside_one() -> (Topology, Model) {
     scene(1, &[(2, 0, true), (1, 0, false), (1, 1, false)])
 }

@@ -96,7 +96,7 @@ enum Phase {
     Bulk,
     /// It stays there.
     Settled,
-    /// Its threads may run on all nodes again. After the trial it is as one that was never gathered.
+    /// Its threads may run on all nodes again. After the trial it is as if it was never gathered.
     Released,
 }
 

@@ -1,3 +1,5 @@
+//! Tests of trials: what is compared, and what ends one.
+
 use super::*;
 use crate::model::App;
 

@@ -66,7 +66,12 @@ fn set_programs(workload: &mut Table, key: &str, value: &Value) -> bool {
         path.insert(0, "regions");
     }
     let chosen = programs.iter_mut().filter(|one| !only || is_named(one));
-    chosen.fold(false, |any, program| set(program, &path, value) || any)
+    set_in(chosen, &path, value)
+}
+
+/// Sets what a path leads to in each of these. Whether it leads anywhere in one of them.
+fn set_in<'a>(all: impl Iterator<Item = &'a mut Value>, path: &[&str], value: &Value) -> bool {
+    all.filter_map(|one| set(one, path, value).then_some(())).count() > 0
 }
 
 /// Sets what a path leads to, in all elements of a list, or in one that the path numbers.
@@ -83,9 +88,7 @@ fn set(at: &mut Value, path: &[&str], value: &Value) -> bool {
             let place = number.parse().unwrap_or(usize::MAX);
             list.get_mut(place).is_some_and(|inner| set(inner, rest, value))
         }
-        (Value::Array(list), path) => {
-            list.iter_mut().fold(false, |any, inner| set(inner, path, value) || any)
-        }
+        (Value::Array(list), path) => set_in(list.iter_mut(), path, value),
         _ => false,
     }
 }
