@@ -135,7 +135,8 @@ fn auto_is_as_fast_as_the_best_where_a_price_depends_on_when_it_is_made() {
 
 fn reply(outcome: &rondpoint_sim::Outcome) -> [f64; 3] {
     let clients = outcome.processes.iter().find(|one| one.reply_us.is_some()).expect("clients");
-    [clients.reply_us, clients.reply_median_us, clients.reply_p99_us].map(|time| time.unwrap())
+    [clients.reply_us, clients.reply_median_us, clients.reply_p99_us]
+        .map(|time| time.expect("a reply came"))
 }
 
 #[test]
