@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// All cases under auto and without faults
     #[arg(long)]
     calm: bool,
+    /// All cases with rare faults too, such as an unplugged CPU
+    #[arg(long, conflicts_with_all = ["calm", "publish"])]
+    harsh: bool,
     /// Keep each case's result in a file; a run that was interrupted goes on from there
     #[arg(long, value_name = "FILE", conflicts_with = "case")]
     results: Option<PathBuf>,
@@ -54,9 +57,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             &arguments.from.to_string(),
         ]),
     };
-    if arguments.calm {
-        command.arg("--calm");
-    }
+    let modes = [("--calm", arguments.calm), ("--harsh", arguments.harsh)];
+    command.args(modes.iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| name));
     if let Some(path) = &arguments.results {
         swarm::same_build(path)?;
         command.arg("--results").arg(path);
