@@ -246,7 +246,8 @@ impl Arbiter {
         let cpus = asked.filter_map(|pid| seen.model.app(*pid)).map(|app| app.cpu_percent / 100.0);
         let lasts = candidate.claims.iter().map(|pid| self.horizon(*pid, &candidate.kinds, now));
         let horizon_s = lasts.min().unwrap_or(HORIZON.0).seconds();
-        let waiting = self.waiting.beside(&candidate.claims, candidate.policy);
+        let waits = |pid: &Pid| self.waiting.beside(*pid, candidate.policy);
+        let waiting: f64 = candidate.claims.iter().map(waits).sum();
         let changes = quote.changes.iter().map(|change| change.speed.likely.abs());
         let change = changes.fold(0.0, f64::max);
         // Threads wait all the same, because samples may name a partner that they would leave.
@@ -286,8 +287,9 @@ impl Arbiter {
             price.worth.value() > 0.0 && self.vain_wait(&candidate, *price, seen.model.at).is_none()
         };
         let Some(Price { worth, .. }) = price.filter(would_win) else { return };
-        let gain = worth.belief * worth.least;
-        self.waiting.note(candidate.claims, candidate.policy, gain, seen.model.at);
+        for pid in candidate.claims {
+            self.waiting.note(pid, candidate.policy, worth.belief * worth.least, seen.model.at);
+        }
     }
 
     /// Time for which a gain by these kinds of actions is expected to last: the rest of the

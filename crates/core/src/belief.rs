@@ -65,12 +65,12 @@ impl Belief {
         let compared = judged.won().filter(|_| judged.verdict != Verdict::PhaseChange);
         let Some((predicted, speed)) = judged.predicted.zip(compared) else { return };
         let predicted = predicted.max(0.0);
-        for (policy, kind) in &judged.acts {
-            let expected = predicted * self.factor(judged.pid, policy, *kind, now);
+        for kind in &judged.kinds {
+            let expected = predicted * self.factor(judged.pid, judged.policy, *kind, now);
             let realised = realised(speed, expected, predicted.max(PRIOR));
-            let own = self.of_process.entry((judged.pid, *policy, *kind)).or_default();
+            let own = self.of_process.entry((judged.pid, judged.policy, *kind)).or_default();
             own.add(predicted, realised, now);
-            let all = self.of_all.entry((*policy, *kind)).or_default();
+            let all = self.of_all.entry((judged.policy, *kind)).or_default();
             all.add(predicted, realised, now);
         }
     }
@@ -109,7 +109,6 @@ mod tests {
             policy: "carrefour",
             plans: vec![1],
             kinds: vec![INTERLEAVED],
-            acts: vec![("carrefour", INTERLEAVED)],
             verdict: Verdict::Unclear,
             comparison,
             predicted: Some(predicted),

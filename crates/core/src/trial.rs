@@ -19,8 +19,6 @@
 mod measure;
 mod noise;
 mod phase;
-#[cfg(test)]
-mod tests;
 mod together;
 mod waits;
 
@@ -47,15 +45,12 @@ use self::waits::{Waits, Warnings};
 pub struct Judged {
     /// Process.
     pub pid: Pid,
-    /// The policy that acted. Of several, the one that promised most.
+    /// The policy that acted.
     pub policy: &'static str,
     /// Plans that took part.
     pub plans: Vec<u64>,
-    /// Kinds of their actions.
+    /// Kinds of its actions.
     pub kinds: Vec<Kind>,
-    /// Kinds of actions by the policy that took them.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub acts: Vec<(&'static str, Kind)>,
     /// The verdict.
     pub verdict: Verdict,
     /// Before and after.
@@ -66,12 +61,6 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Whether this policy took one of the actions.
-    #[must_use]
-    pub fn is_of(&self, policy: &str) -> bool {
-        self.acts.iter().any(|(one, _)| *one == policy)
-    }
-
     /// The measured change that a prediction is compared with: that of the program's own count of
     /// work, or else of instructions.
     #[must_use]
@@ -101,8 +90,10 @@ impl Judged {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Trial {
-    /// Plans that took part.
-    plans: BTreeMap<u64, Part>,
+    policy: &'static str,
+    /// Plans that took part, each with its predicted change of speed.
+    plans: BTreeMap<u64, Option<f64>>,
+    kinds: BTreeSet<Kind>,
     /// Plans of the trial that also moved threads of other processes.
     together: BTreeSet<u64>,
     /// Processes with which this one exchanged places.
@@ -117,15 +108,6 @@ struct Trial {
     /// Time since which windows are left out, because pages move in them or the action is not
     /// complete.
     waiting_since: Option<Nanos>,
-}
-
-/// The part of a plan in a trial.
-#[derive(Debug, Clone, PartialEq)]
-struct Part {
-    /// Kinds of actions by policy, in the order of the steps.
-    acts: Vec<(&'static str, Kind)>,
-    /// Predicted change of speed.
-    predicted: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -203,7 +185,9 @@ impl Trials {
             let Some(watched) = self.apps.get_mut(&pid) else { continue };
             let history = &mut watched.history;
             let trial = watched.trial.get_or_insert_with(|| Trial {
+                policy: step.policy,
                 plans: BTreeMap::new(),
+                kinds: BTreeSet::new(),
                 together: BTreeSet::new(),
                 partners: BTreeSet::new(),
                 before: core::mem::take(history),
@@ -213,16 +197,14 @@ impl Trials {
                 moving: Nanos(0),
                 waiting_since: None,
             });
-            let predicted = plan.predicted.get(&pid).copied();
-            let first = Part { acts: Vec::new(), predicted };
-            let act = (step.policy, step.action.kind());
-            let part = trial.plans.entry(plan.number).or_insert(first);
-            if !part.acts.contains(&act) {
-                part.acts.push(act);
+            if trial.plans.insert(plan.number, plan.predicted.get(&pid).copied()).is_none() {
+                trial.policy = step.policy;
             }
-            if act.1 == Kind::Affinity {
-                together.note(pid, step.policy, plan.number, trial);
+            let kind = step.action.kind();
+            if kind == Kind::Affinity {
+                together.note(pid, plan.number, trial);
             }
+            trial.kinds.insert(kind);
             trial.quiet = 0;
         }
     }
@@ -260,7 +242,7 @@ impl Trials {
     #[must_use]
     pub fn running(&self) -> BTreeMap<Pid, &'static str> {
         let trials = self.trials().filter(|(_, trial)| !trial.is_open_to_all());
-        trials.map(|(pid, trial)| (pid, trial.policy())).collect()
+        trials.map(|(pid, trial)| (pid, trial.policy)).collect()
     }
 
     /// Time for which a policy must not repeat this kind of action, after its latest trials.
@@ -352,26 +334,8 @@ impl Trial {
 
     /// Predicted change of speed by all of its plans together.
     fn predicted(&self) -> Option<f64> {
-        let with = |so_far: f64, more: &Part| Some((1.0 + so_far) * (1.0 + more.predicted?) - 1.0);
+        let with = |so_far: f64, more: &Option<f64>| Some((1.0 + so_far) * (1.0 + (*more)?) - 1.0);
         self.plans.values().try_fold(0.0, with)
-    }
-
-    /// The policy whose plan promised most; the first one on a tie. An unknown promise is the
-    /// largest.
-    fn policy(&self) -> &'static str {
-        let size = |part: &Part| part.predicted.map_or(f64::INFINITY, f64::abs);
-        let parts = self.plans.values().rev();
-        let most = parts.max_by(|one, other| size(one).total_cmp(&size(other)));
-        most.and_then(|part| part.acts.first()).map_or("", |(policy, _)| policy)
-    }
-
-    /// Kinds of actions by the policy that took them, ascending.
-    fn acts(&self) -> BTreeSet<(&'static str, Kind)> {
-        self.plans.values().flat_map(|part| part.acts.iter().copied()).collect()
-    }
-
-    fn moved_threads(&self) -> bool {
-        self.plans.values().any(|part| part.acts.iter().any(|(_, kind)| *kind == Kind::Affinity))
     }
 
     /// The windows after the last action, without the first one; at least the last three.
@@ -382,16 +346,14 @@ impl Trial {
 
     /// The verdict for its process alone.
     fn judged(&self, pid: Pid) -> Judged {
+        let moved_threads = self.kinds.contains(&Kind::Affinity);
         let comparison = Comparison::between(last_phase(&self.before), self.windows());
-        let acts = self.acts();
-        let kinds: BTreeSet<Kind> = acts.iter().map(|(_, kind)| *kind).collect();
         Judged {
             pid,
-            policy: self.policy(),
+            policy: self.policy,
             plans: self.plans.keys().copied().collect(),
-            kinds: kinds.into_iter().collect(),
-            acts: acts.into_iter().collect(),
-            verdict: comparison.verdict(self.moved_threads()),
+            kinds: self.kinds.iter().copied().collect(),
+            verdict: comparison.verdict(moved_threads),
             comparison,
             predicted: self.predicted(),
         }
@@ -411,5 +373,128 @@ impl Trial {
     fn into_history(self) -> Vec<Measure> {
         let windows = self.windows();
         windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::App;
+
+    #[test]
+    fn what_came_before_counting_is_not_compared_with_and_a_gap_in_it_is() {
+        let mut watched = Watched::default();
+        for instructions_per_s in [None, None, Some(1.0), None, Some(2.0)] {
+            let window = Measure { instructions_per_s, ..Measure::default() };
+            watched.take_in(window, false, &Model::empty(1));
+        }
+        let kept: Vec<_> = watched.history.iter().map(|window| window.instructions_per_s).collect();
+        assert_eq!(kept, [Some(1.0), None, Some(2.0)]);
+    }
+
+    #[test]
+    fn a_process_known_by_samples_only_is_not_waited_for() {
+        let mut trials = Trials::default();
+        for window in 1..=MIN_TRIAL_WINDOWS {
+            let mut model = Model::empty(1);
+            // The second process of each window is a new one, with a number of its own.
+            let pids = [Pid(1), Pid(10 + window as u32)];
+            model.apps = pids.map(|pid| App::new(pid, 0..0)).into();
+            model.apps[0].cpu_time = Nanos(1);
+            trials.observe(&model, |_| false);
+        }
+        assert!(!trials.need_windows());
+    }
+
+    /// A window of a quarter of a second in which the process makes this progress per second.
+    fn window(progress: f64) -> Model {
+        let mut model = Model::empty(1);
+        let app = App { progress_per_s: Some(progress), ..App::new(Pid(1), 0..0) };
+        model.apps.push(App { cpu_percent: 100.0, cpu_time: Nanos(1), ..app });
+        model.elapsed = Nanos::from_millis(250);
+        model
+    }
+
+    /// The verdicts, each with the number of windows before it. In fourteen windows pages move for
+    /// `spent` each, and progress is halved. Then progress is a fifth faster than before.
+    fn verdicts(spent: Nanos) -> Vec<(usize, Verdict)> {
+        let pages = Vec::new();
+        let mechanism = crate::plan::Mechanism::CoLocation;
+        let action = Action::MovePages { pid: Pid(1), mechanism, pages };
+        let reason = Reason::Other("a test".into());
+        let steps = alloc::vec![crate::plan::Proposal { policy: "test", action, reason }];
+        let mut trials = Trials::default();
+        let mut judged = Vec::new();
+        (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
+        for number in 1..=20 {
+            let moves = number <= 14;
+            if moves {
+                let plan = Plan { number, steps: steps.clone(), ..Plan::default() };
+                trials.begin(&plan);
+                let result = crate::plan::StepResult::Done;
+                let frozen = Nanos(0);
+                let outcome = Outcome { plan: number, step: 0, result, spent, frozen };
+                trials.learn(&plan, &[outcome]);
+            }
+            let ended = trials.observe(&window(if moves { 0.5 } else { 1.2 }), |_| false);
+            judged.extend(ended.iter().map(|one| (number as usize, one.verdict)));
+        }
+        judged
+    }
+
+    #[test]
+    fn windows_in_which_pages_move_are_the_cost_of_an_action_and_not_its_effect() {
+        assert_eq!(verdicts(Nanos::from_millis(100)), [(17, Verdict::Better)]);
+        let quick = verdicts(Nanos::from_millis(1));
+        assert_eq!(quick.first(), Some(&(12, Verdict::Worse)), "moving is not what slows it down");
+    }
+
+    #[test]
+    fn a_trial_that_promised_less_than_noise_makes_no_other_policy_wait() {
+        let plan = |number, policy, change| {
+            let (mechanism, pages) = (crate::plan::Mechanism::CoLocation, Vec::new());
+            let action = Action::MovePages { pid: Pid(1), mechanism, pages };
+            let reason = Reason::Other("a test".into());
+            let steps = alloc::vec![crate::plan::Proposal { policy, action, reason }];
+            Plan { number, steps, predicted: [(Pid(1), change)].into(), ..Plan::default() }
+        };
+        let mut trials = Trials::default();
+        (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
+        trials.begin(&plan(1, "little", 0.002));
+        assert_eq!(trials.running(), BTreeMap::new());
+        assert!(trials.need_windows(), "it is judged all the same");
+        trials.begin(&plan(2, "much", 0.2));
+        assert_eq!(trials.running(), BTreeMap::from([(Pid(1), "much")]));
+        let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(1.2), |_| false)).collect();
+        let told: Vec<_> = judged.iter().map(|one| (one.policy, one.plans.clone())).collect();
+        assert_eq!(told, [("much", alloc::vec![1, 2])]);
+    }
+
+    #[test]
+    fn what_was_before_leaves_out_another_phase() {
+        let window =
+            |threads| Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() };
+        let kept = |threads: &[f64]| -> Vec<f64> {
+            let windows: Vec<_> = threads.iter().map(|threads| window(*threads)).collect();
+            last_phase(&windows).iter().map(|window| window.threads).collect()
+        };
+        assert_eq!(kept(&[1.0, 4.0, 4.0, 4.0]), [4.0, 4.0, 4.0]);
+        assert_eq!(kept(&[4.0, 1.0, 4.0, 4.0, 4.0, 4.0]), [4.0; 4]);
+        assert_eq!(kept(&[1.0, 1.0, 1.0, 4.0]), [4.0], "a program that has just been woken for");
+        assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
+    }
+
+    /// Threads exchange their parts of the data. They run as before, but on remote memory.
+    #[test]
+    fn what_was_before_leaves_out_another_placement() {
+        let window = |local| Measure { local_percent: Some(local), ..Measure::default() };
+        let kept = |local: &[f64]| -> Vec<Option<f64>> {
+            let windows: Vec<_> = local.iter().map(|local| window(*local)).collect();
+            last_phase(&windows).iter().map(|window| window.local_percent).collect()
+        };
+        assert_eq!(kept(&[99.0, 98.0, 2.0, 4.0]), [Some(2.0), Some(4.0)]);
+        assert_eq!(kept(&[60.0, 40.0, 55.0]).len(), 3, "samples are few in a short window");
+        let unknown = [Measure::default(), window(50.0)];
+        assert_eq!(last_phase(&unknown).len(), 2);
     }
 }

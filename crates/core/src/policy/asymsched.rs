@@ -293,11 +293,11 @@ impl Policy for AsymSched {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            // A trial of several policies is undone in the name of one of them.
-            let concerns = |step: &&Proposal| {
-                step.policy == REGISTERED.name || matches!(step.reason, Reason::Undo(_))
+            let Some(step) =
+                plan.steps.get(outcome.step).filter(|step| step.policy == REGISTERED.name)
+            else {
+                continue;
             };
-            let Some(step) = plan.steps.get(outcome.step).filter(concerns) else { continue };
             let Some(state) = step.action.pid().and_then(|pid| self.states.get_mut(&pid)) else {
                 continue;
             };

@@ -94,10 +94,8 @@ enum Phase {
     Following { until: Nanos, sent: BTreeSet<u64> },
     /// The move of all its memory was proposed.
     Bulk,
-    /// It stays there.
+    /// It stays there, or was released. It is not gathered once more.
     Settled,
-    /// Its threads may run on all nodes again. After the trial it is as if it was never gathered.
-    Released,
 }
 
 impl Gather {
@@ -107,6 +105,10 @@ impl Gather {
             let is_same = model.app(*pid).is_some_and(|app| app.started == gathered.started);
             is_same && !matches!(gathered.phase, Phase::Proposed)
         });
+    }
+
+    fn is_settled(&self, pid: Pid) -> bool {
+        self.gathered.get(&pid).is_some_and(|one| matches!(one.phase, Phase::Settled))
     }
 
     fn of_app(
@@ -356,31 +358,23 @@ impl Policy for Gather {
             else {
                 continue;
             };
-            match step.reason {
-                _ if outcome.result != StepResult::Done => {}
-                Reason::Gather(GatherReason::Threads { .. }) => gathered.phase = Phase::Moved,
-                Reason::Gather(GatherReason::Release { .. }) => gathered.phase = Phase::Released,
-                _ => {}
+            let has_moved = matches!(step.reason, Reason::Gather(GatherReason::Threads { .. }));
+            if has_moved && outcome.result == StepResult::Done {
+                gathered.phase = Phase::Moved;
             }
         }
     }
 
     fn judge(&mut self, judged: &[Judged], _: Nanos) {
-        for one in judged.iter().filter(|one| one.is_of(REGISTERED.name)) {
-            let Some(gathered) = self.gathered.get_mut(&one.pid) else { continue };
+        let own = |one: &&Judged| one.policy == REGISTERED.name && one.verdict.is_undone();
+        for one in judged.iter().filter(own) {
+            // All memory that came stays, and so do the threads. They are released in a crowd.
+            if one.kinds.contains(&Kind::Bulk) {
+                continue;
+            }
             let is_gathering = one.kinds.contains(&Kind::Pages(Mechanism::Following));
-            let is_away = match (&gathered.phase, one.verdict.is_undone()) {
-                (phase, false) => matches!(phase, Phase::Released),
-                // All memory that came stays, and so do the threads. They are released in a crowd.
-                _ if one.kinds.contains(&Kind::Bulk) => false,
-                // A release that was undone leaves the process where it was.
-                (Phase::Released | Phase::Settled, true) if !is_gathering => {
-                    gathered.phase = Phase::Settled;
-                    false
-                }
-                _ => true,
-            };
-            if is_away {
+            // A release that was undone leaves the process where it was.
+            if is_gathering || !self.is_settled(one.pid) {
                 self.gathered.remove(&one.pid);
             }
         }

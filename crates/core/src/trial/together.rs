@@ -16,7 +16,7 @@ use super::measure::Verdict;
 use super::noise::Change;
 use super::{Judged, Trial};
 use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
-use crate::plan::{Action, Plan, Proposal, Reason};
+use crate::plan::{Action, Kind, Plan, Proposal, Reason};
 use crate::units::{Pid, Tid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -57,8 +57,8 @@ impl Together {
     }
 
     /// Notes in the trial of one process its relations with the others.
-    pub(super) fn note(&self, pid: Pid, policy: &str, plan: u64, trial: &mut Trial) {
-        if self.several.contains(policy) {
+    pub(super) fn note(&self, pid: Pid, plan: u64, trial: &mut Trial) {
+        if self.several.contains(trial.policy) {
             trial.together.insert(plan);
         }
         let own = self.partners.range((pid, Pid(0))..=(pid, Pid(u32::MAX)));
@@ -81,7 +81,7 @@ impl Trial {
             let looks = whole.is_some_and(|whole| whole.change < -0.5 * whole.noise);
             looks && judged.verdict == Verdict::Unclear
         };
-        self.moved_threads() && is_harm(&self.judged(pid))
+        self.kinds.contains(&Kind::Affinity) && is_harm(&self.judged(pid))
     }
 
     /// Whether the trial has reached its longest time, so that the last windows decide.

@@ -82,7 +82,6 @@ impl Judged {
             policy: "test",
             plans: alloc::vec![1],
             kinds: alloc::vec![Kind::Affinity],
-            acts: alloc::vec![("test", Kind::Affinity)],
             verdict,
             comparison: super::Comparison { combined, ..super::Comparison::between(&[], &[]) },
             predicted: None,
@@ -136,7 +135,7 @@ impl Waits {
 
     /// Learns from a trial of this duration, with the program's measures at its end.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, phase: Measure, now: Nanos) {
-        for key in judged.acts.iter().copied() {
+        for key in keys(judged) {
             if judged.gained() {
                 self.of.remove(&key);
             } else if judged.is_in_vain() && !key.1.moves_pages() {
@@ -155,7 +154,7 @@ impl Waits {
 impl Warnings {
     /// Learns from a trial of this duration. Several processes harmed in one step count once.
     pub(super) fn learn(&mut self, judged: &Judged, took: Nanos, now: Nanos) {
-        for key in judged.acts.iter().copied() {
+        for key in keys(judged) {
             if judged.gained() {
                 self.of.remove(&key);
             } else if judged.verdict == Verdict::Worse {
@@ -174,6 +173,10 @@ impl Warnings {
     pub(super) fn left(&self, policy: &'static str, kind: Kind, now: Nanos) -> Option<Nanos> {
         self.of.get(&(policy, kind))?.left(now)
     }
+}
+
+fn keys(judged: &Judged) -> impl Iterator<Item = Key> {
+    judged.kinds.iter().map(|kind| (judged.policy, *kind))
 }
 
 #[cfg(test)]
@@ -247,8 +250,7 @@ mod tests {
     fn a_round_of_pages_in_vain_is_followed_by_the_next() {
         let after = |kind: Kind| {
             let (mut waits, now) = (Waits::default(), Nanos::from_secs(100));
-            let judged = Judged::sample(Verdict::Unclear, 0.0);
-            let judged = Judged { acts: vec![("test", kind)], ..judged };
+            let judged = Judged { kinds: vec![kind], ..Judged::sample(Verdict::Unclear, 0.0) };
             waits.learn(&judged, TOOK, doing(4.0), now);
             waits.left("test", kind, now)
         };

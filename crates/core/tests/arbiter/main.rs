@@ -291,7 +291,6 @@ fn a_broken_promise_is_not_believed_again_until_it_is_forgotten() {
         policy: "carrefour",
         plans: vec![1],
         kinds: vec![Kind::Pages(Mechanism::Interleaving)],
-        acts: vec![("carrefour", Kind::Pages(Mechanism::Interleaving))],
         verdict: Verdict::Worse,
         comparison: Comparison { instructions: change, ..Comparison::between(&[], &[]) },
         predicted: Some(0.5),

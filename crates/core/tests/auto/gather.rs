@@ -231,25 +231,6 @@ fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
     assert!(is_freed_in_a_crowd(&mut world, 15));
 }
 
-#[test]
-fn a_process_that_was_released_is_gathered_again_when_there_is_room() {
-    // Masks that it gets when the crowd is gone and its threads are on both nodes.
-    let again = |verdict: Verdict| {
-        let mut world = gathered(15);
-        assert!(is_freed_in_a_crowd(&mut world, 15));
-        world.judge(1, &[Kind::Affinity], verdict);
-        let topology = world.topology.clone();
-        let (steps, _) = world.decide(&service(30, &topology, &[0, 1, 4, 5], SPREAD));
-        let masks = goes(&steps, &topology).0;
-        (masks, is_freed_in_a_crowd(&mut world, 31))
-    };
-    let node = |topology: &Topology| vec![topology.cpus_of_node(0).clone(); 4];
-    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
-    assert_eq!(again(Verdict::Unclear).0, node(&topology));
-    let (masks, is_freed) = again(Verdict::Worse);
-    assert!(masks.is_empty() && is_freed, "the release was undone, so it is still on node 0");
-}
-
 /// The world after the service was brought to node 0 at 10 s, until this second.
 fn gathered(until: u64) -> World {
     let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");

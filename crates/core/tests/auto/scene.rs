@@ -187,7 +187,6 @@ impl World {
             policy: "gather",
             plans: vec![self.plans],
             kinds: kinds.to_vec(),
-            acts: kinds.iter().map(|kind| ("gather", *kind)).collect(),
             verdict,
             comparison: Comparison::between(&[], &[]),
             predicted: None,

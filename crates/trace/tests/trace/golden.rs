@@ -369,7 +369,6 @@ fn judged() -> Vec<Judged> {
         policy: "sam",
         plans: vec![1, 2],
         kinds: kinds.to_vec(),
-        acts: Vec::new(),
         verdict,
         comparison,
         predicted: None, // came later than this version of the format

@@ -97,7 +97,6 @@ fn judged() -> impl Strategy<Value = Judged> {
             policy: "sam",
             plans,
             kinds,
-            acts: Vec::new(),
             verdict,
             comparison,
             predicted,
