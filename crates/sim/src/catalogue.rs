@@ -83,10 +83,12 @@ pub fn workload(words: &str) -> Result<Workload> {
 /// As [`machine`] and [`workload`].
 pub(crate) fn scene(machine: &str, workload: &str, seed: u64) -> Result<Scene> {
     let machine = self::machine(machine)?;
+    let workload = self::workload(workload)?;
+    workload.check_size(machine.cpu_count())?;
     Ok(Scene {
         pmu: Pmu::of(&machine),
         machine,
-        workload: self::workload(workload)?,
+        workload,
         replication: false,
         manager_share: 0.0,
         truth: None,
@@ -200,6 +202,22 @@ mod tests {
             read += 1;
         }
         assert!(read > 0);
+    }
+
+    #[test]
+    fn work_without_a_bound_is_refused_by_its_product() {
+        for (word, expected) in [
+            ("fork-storm:short.every_s=1000,short.instances=101", "every_s × instances: expected"),
+            ("private:threads=1000,instances=101,mib=0.004", "threads × instances, with"),
+            ("private:threads=0,instances=100000,mib=0.004", "threads × instances, with"),
+            ("private:threads=9000,mib=0.004+private:threads=9000,mib=0.004", "got 144000"),
+            ("private:threads=1100,mib=1000", "pages × instances, with"),
+        ] {
+            let told = format!("{:#}", scene("carrefour-a", word, 1).expect_err(word));
+            assert!(told.contains(expected), "{told}");
+        }
+        let whole = scene("carrefour-a", "private:threads=1000,instances=100,mib=0.004", 1);
+        assert_eq!(whole.expect("as many as there may be").workload.programs[0].instances, 100);
     }
 
     #[test]

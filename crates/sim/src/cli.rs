@@ -288,9 +288,9 @@ fn contender(word: &str) -> Result<Contender> {
 }
 
 fn compare(arguments: &Arguments) -> Result<Comparison> {
-    let machine = catalogue::machine(arguments.machine.as_deref().unwrap_or_default())?;
-    let workload = catalogue::workload(arguments.workload.as_deref().unwrap_or_default())?;
-    let pmu = pmu(arguments.pmu.as_deref(), Pmu::of(&machine))?;
+    let word = |argument: &Option<String>| argument.clone().unwrap_or_default();
+    let scene = catalogue::scene(&word(&arguments.machine), &word(&arguments.workload), 0)?;
+    let pmu = pmu(arguments.pmu.as_deref(), scene.pmu)?;
     let mut contenders = vec![Contender::FirstTouch];
     let default = || DEFAULT_CONTENDERS.map(String::from).to_vec();
     for word in arguments.policy.clone().unwrap_or_else(default) {
@@ -300,15 +300,8 @@ fn compare(arguments: &Arguments) -> Result<Comparison> {
         }
     }
     let seeds: Vec<u64> = (0..arguments.runs).map(|run| arguments.seed.wrapping_add(run)).collect();
-    let scene = Scene {
-        machine,
-        workload,
-        pmu,
-        replication: arguments.replication,
-        manager_share: arguments.manager_cpu,
-        truth: None,
-        seed: 0,
-    };
+    let (replication, manager_share) = (arguments.replication, arguments.manager_cpu);
+    let scene = Scene { pmu, replication, manager_share, ..scene };
     if let Some(path) = &arguments.record {
         let ours = |one: &&Contender| matches!(one, Contender::Managed(_));
         let Some(Contender::Managed(choices)) = contenders.iter().find(ours) else {

@@ -12,6 +12,8 @@ const ENOSPC: i32 = 28;
 const LONGEST_BACK: Nanos = Nanos::from_secs(60);
 /// How long masks are refused at a stretch.
 const FORBIDDEN: Nanos = Nanos::from_secs(5);
+/// Sets the draws of rare faults apart from those of the others.
+const RARELY: u64 = 0x7a7e;
 /// `EPERM`, `EBUSY`, `ENOMEM`, `EIO`.
 const ERRNOS: [i32; 4] = [1, 16, 12, 5];
 
@@ -89,6 +91,8 @@ pub(crate) const RARE: Rates = Rates {
 pub(crate) struct Faults {
     rates: Rates,
     random: Random,
+    /// Of the rare kinds: the others strike as they would without them.
+    rare: Random,
     /// Nothing goes wrong from here on.
     until: Nanos,
     jumped: Nanos,
@@ -110,6 +114,7 @@ impl Faults {
         Self {
             rates,
             random: Random::new(seed),
+            rare: Random::new(seed ^ RARELY),
             until,
             jumped: Nanos(0),
             jumped_back: Nanos(0),
@@ -122,6 +127,10 @@ impl Faults {
         now < self.until && rate > 0.0 && self.random.unit() < rate
     }
 
+    fn strikes_rarely(&mut self, rate: f64, now: Nanos) -> bool {
+        now < self.until && rate > 0.0 && self.rare.unit() < rate
+    }
+
     /// The error of a whole action.
     pub(crate) fn errno(&mut self, now: Nanos) -> Option<i32> {
         let struck = self.strikes(self.rates.refused, now);
@@ -130,12 +139,12 @@ impl Faults {
 
     /// The error of a whole plan whose inverses cannot be written.
     pub(crate) fn ledger(&mut self, now: Nanos) -> Option<i32> {
-        self.strikes(self.rates.ledger, now).then_some(ENOSPC)
+        self.strikes_rarely(self.rates.ledger, now).then_some(ENOSPC)
     }
 
     /// The error of a mask. Masks before it in the same plan were given.
     pub(crate) fn mask(&mut self, now: Nanos) -> Option<i32> {
-        if self.strikes(self.rates.masks, now) {
+        if self.strikes_rarely(self.rates.masks, now) {
             self.forbidden_until = (now + FORBIDDEN).min(self.until);
         }
         (now < self.forbidden_until).then_some(EPERM)
@@ -143,19 +152,19 @@ impl Faults {
 
     /// The CPU that is unplugged in this epoch, as a draw from 0 to 1.
     pub(crate) fn unplugs_cpu(&mut self, now: Nanos, epoch: Nanos) -> Option<f64> {
-        let strikes = self.strikes(self.rates.cpu_unplugged * epoch.seconds(), now);
-        strikes.then(|| self.random.unit())
+        let strikes = self.strikes_rarely(self.rates.cpu_unplugged * epoch.seconds(), now);
+        strikes.then(|| self.rare.unit())
     }
 
     /// The node whose memory is unplugged in this epoch, as a draw from 0 to 1.
     pub(crate) fn unplugs_memory(&mut self, now: Nanos, epoch: Nanos) -> Option<f64> {
-        let strikes = self.strikes(self.rates.memory_unplugged * epoch.seconds(), now);
-        strikes.then(|| self.random.unit())
+        let strikes = self.strikes_rarely(self.rates.memory_unplugged * epoch.seconds(), now);
+        strikes.then(|| self.rare.unit())
     }
 
     /// Whether a process ends while it is frozen.
     pub(crate) fn ends_frozen(&mut self, now: Nanos) -> bool {
-        self.strikes(self.rates.frozen_exits, now)
+        self.strikes_rarely(self.rates.frozen_exits, now)
     }
 
     pub(crate) fn page(&mut self, now: Nanos) -> Option<PageFault> {
@@ -186,9 +195,9 @@ impl Faults {
             self.jumped += jump;
         }
         seen.at += self.jumped;
-        if self.strikes(self.rates.back, now) {
+        if self.strikes_rarely(self.rates.back, now) {
             let most = LONGEST_BACK.min(seen.at.since(self.jumped_back));
-            self.jumped_back += Nanos((most.0 as f64 * self.random.unit()) as u64);
+            self.jumped_back += Nanos((most.0 as f64 * self.rare.unit()) as u64);
         }
         seen.at = seen.at.since(self.jumped_back);
         let original = seen.clone();
@@ -269,6 +278,27 @@ mod tests {
         let jump = see(Nanos(0));
         assert!(jump > Nanos(0));
         assert_eq!(see(Nanos::from_secs(5)), jump + Nanos::from_secs(5));
+    }
+
+    #[test]
+    fn faults_strike_at_the_same_calls_with_rare_ones_beside_them() {
+        let usual = Rates { refused: 0.3, busy: 0.2, exits: 2.0, jump: 0.2, ..Rates::default() };
+        let struck = |rates: Rates| {
+            let mut faults = Faults::new(rates, Nanos::from_secs(100), 3);
+            let epoch = Nanos::from_millis(50);
+            let mut all = Vec::new();
+            for second in 0..50 {
+                let now = Nanos::from_secs(second);
+                faults.unplugs_cpu(now, epoch);
+                faults.unplugs_memory(now, epoch);
+                (faults.ledger(now), faults.mask(now), faults.ends_frozen(now));
+                faults.disturb(Observation { at: now, ..Observation::default() });
+                all.push((faults.errno(now), faults.page(now), faults.exit(now, epoch)));
+            }
+            (all, faults.jumped)
+        };
+        let harsh = Rates { refused: 0.3, busy: 0.2, exits: 2.0, jump: 0.2, ..RARE };
+        assert_eq!(struck(harsh), struck(usual));
     }
 
     #[test]

@@ -164,6 +164,10 @@ impl Parts {
             workload_weights: fleet.workloads.iter().map(|one| one.weight).collect(),
             contender,
         };
+        for machine in &parts.machines {
+            let check = |(one, _): &(Workload, _)| one.check_size(machine.cpu_count());
+            parts.workloads.iter().try_for_each(check)?;
+        }
         for (name, weights) in
             [("machines", &parts.machine_weights), ("workloads", &parts.workload_weights)]
         {

@@ -93,6 +93,8 @@ pub(crate) struct Process {
     due: Nanos,
     /// Requests that wait at it, of those that come at a fixed rate.
     backlog: f64,
+    /// Those of epochs in which none of its threads ran, one entry by client and epoch.
+    unheard: Vec<service::Unheard>,
     pub(crate) started: Option<Nanos>,
     pub(crate) ended: Option<Nanos>,
     /// The kernel ended it because memory was short.
@@ -137,12 +139,15 @@ impl Process {
         })
     }
 
-    /// Factor on its demand at a time: 1 in a burst.
+    /// Factor on its demand in the epoch from `now` on: 1 in a burst.
     fn in_burst(&self, now: Nanos) -> f64 {
         let Some(bursts) = &self.program.bursts else { return 1.0 };
-        let since = now.since(self.started.unwrap_or(now)).seconds();
-        let is_in = (since / bursts.every_s).fract() < bursts.share;
-        if is_in { 1.0 } else { bursts.quiet }
+        let every = ((bursts.every_s * 1e9).round() as u64).max(1);
+        let length = ((bursts.every_s * bursts.share * 1e9).round() as u64).min(every);
+        let until = |time: u64| time / every * length + (time % every).min(length);
+        let since = now.since(self.started.unwrap_or(now)).0;
+        let share = (until(since + EPOCH.0) - until(since)) as f64 / EPOCH.0 as f64;
+        share + (1.0 - share) * bursts.quiet
     }
 
     /// The group that a thread uses of a region.

@@ -10,6 +10,7 @@ use std::path::Path;
 use rondpoint_input::{Budget, mistake};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::pages_of;
 use check::{check, check_requests};
 
 /// Longest workload file, bytes.
@@ -98,6 +99,9 @@ pub struct Workload {
 pub struct Program {
     /// Its name in reports.
     pub name: String,
+    /// The part of a joined workload to which it belongs, from 0. Requests stay within a part.
+    #[serde(skip)]
+    pub(crate) part: usize,
     /// Threads of each instance; 0 = one for each CPU.
     #[serde(default)]
     pub threads: u32,
@@ -311,6 +315,15 @@ impl Program {
         }
     }
 
+    /// Parts of a region that an instance with so many threads has.
+    pub(crate) fn parts_of(&self, region: usize, threads: usize) -> usize {
+        match (self.regions[region].used, self.sharers as usize) {
+            (Used::All, _) | (Used::Circle, 0) => 1,
+            (Used::Own | Used::Next, _) => threads,
+            (Used::Circle, sharers) => threads.div_ceil(sharers),
+        }
+    }
+
     /// Threads of an instance on a machine with so many CPUs.
     pub(crate) fn threads_on(&self, cpus: usize) -> usize {
         match (self.threads_per_cpu > 0.0, self.threads) {
@@ -374,9 +387,20 @@ impl Workload {
         }
     }
 
-    /// Both sets of programs at once: co-scheduling.
+    /// Refuses programs that together are too large to simulate on a machine with so many CPUs.
+    ///
+    /// # Errors
+    /// Too many threads or pages. The error names the product.
+    pub(crate) fn check_size(&self, cpus: usize) -> Result<(), WorkloadError> {
+        check::check_size(self, cpus)
+    }
+
+    /// Both sets of programs at once: co-scheduling. Programs that ask and answer each other do so
+    /// within their set.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn and(mut self, mut other: Self) -> Self {
+        let parts = self.programs.iter().map(|program| program.part + 1).max().unwrap_or(0);
+        other.programs.iter_mut().for_each(|program| program.part += parts);
         self.name = format!("{}+{}", self.name, other.name);
         self.title = format!("{}, with {}", self.title, other.title);
         self.stops_s = self.stops_s.max(other.stops_s);

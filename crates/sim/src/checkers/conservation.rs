@@ -50,11 +50,15 @@ impl Conservation {
     }
 }
 
-/// No page lies on unplugged memory.
+/// No page and no copy lies on unplugged memory.
 fn check_memory(plant: &Plant) -> Result<(), Broken> {
     let groups = plant.groups.iter().filter(|group| plant.processes[group.process].runs());
+    let copied: u64 = groups.clone().map(|group| group.copied).sum();
+    let copies = plant.topology.controllers();
     for (node, unplugged) in plant.unplugged_pages.iter().enumerate() {
         let left: u64 = groups.clone().map(|group| group.counts[node]).sum();
+        // A page with copies has one on each of these nodes.
+        let left = left + if copies.contains(node) { copied } else { 0 };
         if *unplugged > 0 && left > 0 {
             let what = format!("{left} pages on node {node}, which is unplugged");
             return Err(Broken::new("conservation", what));

@@ -76,6 +76,7 @@ fn a_bulk_move_leaves_pages_that_are_busy_or_find_no_memory() {
     assert!(counts.busy > whole / 10 && counts.no_memory > whole / 10, "{counts:?}");
     assert_eq!(host.world.plant.pages_by_node(0), [left, counts.moved]);
 }
+
 /// The host with faults that always strike.
 fn faulty(rates: Rates) -> SimHost {
     let mut host = host();

@@ -10,7 +10,7 @@ use super::counts::{ProcessCounts, ThreadCounts, Totals};
 use super::memory::Group;
 use super::queues::Queues;
 use super::{FirstPlace, Plant, Process, Thread, Truth};
-use crate::workload::{Program, Used, Workload};
+use crate::workload::{Program, Workload, pages_of};
 
 /// Pid of the first process.
 const FIRST_PID: u32 = 1000;
@@ -101,6 +101,7 @@ impl Plant {
             groups,
             due,
             backlog: 0.0,
+            unheard: Vec::new(),
             started: None,
             ended: None,
             killed: false,
@@ -119,13 +120,9 @@ impl Plant {
         threads: usize,
         process: usize,
     ) -> Vec<usize> {
+        let parts = program.parts_of(region, threads);
         let region = &program.regions[region];
-        let parts = match (region.used, program.sharers as usize) {
-            (Used::All, _) | (Used::Circle, 0) => 1,
-            (Used::Own | Used::Next, _) => threads,
-            (Used::Circle, sharers) => threads.div_ceil(sharers),
-        };
-        let pages = ((region.mib * 256.0) as usize).max(1);
+        let pages = pages_of(region);
         let place = |_| {
             let first_page = self.free_address();
             let index = self.groups.len();
@@ -183,5 +180,36 @@ impl Plant {
     pub(crate) fn near(&self, process: usize, number: usize) -> usize {
         let cpu = self.threads[self.processes[process].threads.start + number].cpu;
         self.topology.nearest_memory(self.topology.node_of_cpu(cpu))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+
+    #[test]
+    fn processes_of_a_storm_start_one_after_the_other_at_random_times() {
+        let machine = catalogue::machine("carrefour-a").expect("a machine");
+        let word = "fork-storm:short.instances=200,short.every_s=0.2,short.seconds=0.1";
+        let workload = catalogue::workload(word).expect("a workload");
+        let starts = |seed| {
+            let truth = Truth::middle();
+            let mut plant = Plant::new(&machine, &workload, truth, FirstPlace::Touch, seed);
+            while plant.processes.iter().any(|process| process.started.is_none()) {
+                plant.advance();
+            }
+            let short = plant.processes.iter().filter(|one| one.program.name == "short");
+            short.filter_map(|one| Some(one.started?.seconds())).collect::<Vec<f64>>()
+        };
+        let one = starts(1);
+        assert_eq!(one.len(), 200);
+        assert!(one.is_sorted() && one[0] < 1e-9, "{one:?}");
+        // 199 exponential times of 0.2 s: their sum is 39.8 s, give or take 2.8 s.
+        assert!((30.0..50.0).contains(&one[199]), "{}", one[199]);
+        let gaps = || one.windows(2).map(|pair| pair[1] - pair[0]);
+        let long = gaps().filter(|gap| *gap > 0.4).count();
+        assert!((10..50).contains(&long), "27 of 199 are expected: {long}");
+        assert_ne!(one, starts(2));
     }
 }

@@ -39,7 +39,7 @@ impl Plant {
     /// Unplugs the memory of one node, which `draw` from 0 to 1 chooses. The kernel moves its pages
     /// away first. Where they have no room, the node stays.
     pub(crate) fn unplug_memory(&mut self, draw: f64) {
-        let there = self.topology.controllers();
+        let there = self.topology.memory_nodes();
         let is_spare = |node: &usize| {
             let other = |process: usize| {
                 let may = self.memory_of(process);
@@ -87,7 +87,7 @@ impl Plant {
 
 #[cfg(test)]
 mod tests {
-    use super::super::FirstPlace;
+    use super::super::{FirstPlace, Moved};
     use crate::catalogue;
     use crate::checkers::Conservation;
     use crate::rivals::Rival;
@@ -136,6 +136,39 @@ mod tests {
         assert_eq!(world.plant.unplugged_pages.iter().filter(|pages| **pages > 0).count(), 3);
         assert_eq!(pages(&world), before);
         assert_eq!(world.plant.pages_by_node(0).iter().filter(|pages| **pages > 0).count(), 1);
+        let gone = world.plant.unplugged_pages.iter().position(|pages| *pages > 0).expect("one");
+        assert_eq!(world.plant.move_page(0, 0, gone), Moved::NoMemory);
+        // A page or a copy that is there all the same is found.
+        let home = usize::from(world.plant.groups[0].homes[0]);
+        let is_found = |world: &World| {
+            let broken = conservation.check_plant(&world.plant).unwrap_err();
+            assert!(broken.what.ends_with("which is unplugged"), "{broken:?}");
+        };
+        let group = &mut world.plant.groups[0];
+        (group.counts[home], group.counts[gone]) = (group.counts[home] - 1, 1);
+        is_found(&world);
+        // The page has copies on all four nodes: three more pages are in use.
+        let group = &mut world.plant.groups[0];
+        (group.counts[gone], group.copied) = (0, 1);
+        world.plant.free_pages[home] -= 3;
+        is_found(&world);
+    }
+
+    #[test]
+    fn memory_without_cpus_is_unplugged_too() {
+        let scene = catalogue::scene("nodes=2 memory_only=1 cpus=2 memory=1G", "private", 3);
+        let mut world =
+            World::new(&scene.expect("a scene"), FirstPlace::Interleave, Rival::Nothing);
+        world.pass();
+        let conservation = Conservation::new(&world.plant);
+        let only = world.plant.topology.memory_nodes();
+        let only = only.difference(&world.plant.topology.controllers());
+        let node = only.iter().next().expect("a node without CPUs");
+        assert!(world.plant.pages_by_node(0)[node] > 0);
+        world.plant.unplug_memory(0.999);
+        assert!(world.plant.unplugged_pages[node] > 0);
+        assert_eq!(world.plant.pages_by_node(0)[node], 0);
+        assert_eq!(conservation.check_plant(&world.plant), Ok(()));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! The threads that take a lock are a closed network: each works outside, waits in one queue, and
 //! works inside. The lines of the lock and its data come from the cache of the thread that held the
-//! lock before.
+//! lock before. The lock is handed over to the thread that waits longest. If that thread sleeps, it
+//! holds the lock while it wakes.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ pub(crate) struct Section {
 struct Visit {
     outside_ns: f64,
     inside_ns: f64,
-    /// Delay of a thread that has to wait, ns: a sleeping thread is woken.
+    /// Time for which a thread that had to wait holds the lock before it runs, ns: it is woken.
     wake_ns: f64,
 }
 
@@ -143,15 +144,16 @@ impl Plant {
 }
 
 /// Visits per ns of each thread, by Schweitzer's approximation: a thread that comes finds the mean
-/// queue, less its own part. The sections of all together take no more than all of the time.
+/// queue, less its own part. The lock is held for no more than all of the time.
 fn throughput(visits: &[Visit]) -> Vec<f64> {
     let count = visits.len() as f64;
-    let mean = visits.iter().map(|visit| visit.inside_ns).sum::<f64>() / count.max(1.0);
-    let spends = |visit: &Visit, queue: f64| {
-        let found = queue * (count - 1.0) / count;
-        visit.inside_ns + found * mean + found.min(1.0) * visit.wake_ns
-    };
-    // The queue that follows from a queue grows less than that one does.
+    let found = |queue: f64| queue * (count - 1.0) / count;
+    // A visit that finds no thread at the lock wakes none.
+    let holds = |visit: &Visit, queue: f64| visit.inside_ns + found(queue).min(1.0) * visit.wake_ns;
+    let mean =
+        |queue: f64| visits.iter().map(|visit| holds(visit, queue)).sum::<f64>() / count.max(1.0);
+    let spends = |visit: &Visit, queue: f64| holds(visit, queue) + found(queue) * mean(queue);
+    // Between a queue that follows from no thread and one of all threads, one is in balance.
     let (mut low, mut high) = (0.0, count);
     for _ in 0..HALVINGS {
         let queue = f64::midpoint(low, high);
@@ -164,7 +166,7 @@ fn throughput(visits: &[Visit]) -> Vec<f64> {
     }
     let pace = |visit: &Visit| 1.0 / (visit.outside_ns + spends(visit, low)).max(1e-9);
     let per_ns: Vec<f64> = visits.iter().map(pace).collect();
-    let busy: f64 = visits.iter().zip(&per_ns).map(|(visit, pace)| visit.inside_ns * pace).sum();
+    let busy: f64 = visits.iter().zip(&per_ns).map(|(visit, pace)| holds(visit, low) * pace).sum();
     per_ns.into_iter().map(|pace| pace / busy.max(1.0)).collect()
 }
 
@@ -194,6 +196,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_is_held_while_the_thread_that_gets_it_wakes() {
+        let visit = Visit { outside_ns: 90.0, inside_ns: 10.0, wake_ns: 1000.0 };
+        let all = |count: usize| -> f64 { throughput(&vec![visit; count]).into_iter().sum() };
+        assert!((all(16) * 1010.0 - 1.0).abs() < 1e-3, "{} visits per ns", all(16));
+        // Threads that hardly meet wake hardly ever.
+        let rare = Visit { outside_ns: 1e6, ..visit };
+        let rare: f64 = throughput(&[rare; 4]).into_iter().sum();
+        assert!((rare * (1e6 + 10.0) / 4.0 - 1.0).abs() < 0.01, "{rare}");
+    }
+
+    #[test]
     fn a_lock_is_never_busy_for_more_than_all_of_the_time_though_threads_differ() {
         for slow in [1.0, 10.0, 1000.0] {
             let visit = |inside_ns| Visit { outside_ns: 20.0, inside_ns, wake_ns: 0.0 };
@@ -203,6 +216,7 @@ mod tests {
             assert!(busy <= 1.0 + 1e-9, "{slow}: {busy}");
         }
     }
+
     /// Threads of one program with a lock around a tenth of their work, on data that stays in
     /// caches.
     fn program(threads: usize, waits: &str, lock: &str) -> Workload {
@@ -274,6 +288,9 @@ mod tests {
     #[test]
     fn many_threads_are_no_faster_than_one_over_the_serial_share() {
         let cpus: Vec<usize> = (0..16).collect();
+        // Long sections: a wake-up is short beside them.
+        let long = LOCK.replace("kilo_instructions = 1", "kilo_instructions = 100");
+        let speed = |threads, waits, cpus| done(program(threads, waits, &long), cpus).0;
         let alone = speed(1, "spin", &[0]);
         for threads in [2, 4, 8, 16] {
             for waits in ["spin", "sleep"] {

@@ -2,15 +2,17 @@
 //!
 //! The network is closed, or requests come at a fixed rate. In a closed one, each client runs,
 //! sends a request to any thread of the other program, and sleeps until the reply comes. At a fixed
-//! rate, requests wait in one queue; those that one epoch cannot serve wait for the next. Messages
-//! are lines in the sender's cache. A message wakes a thread on an idle CPU of its own cache, or
-//! near the thread that sent it.
+//! rate, requests wait in one queue; those that one epoch cannot serve wait for the next. So do
+//! those that come before the server runs. Messages are lines in the sender's cache. A message
+//! wakes a thread on an idle CPU of its own cache, or near the thread that sent it.
 
 use std::collections::BTreeMap;
 
+use rondpoint_core::Nanos;
+
 use super::chance::Purpose;
 use super::need::Running;
-use super::replies::ReplyTimes;
+use super::replies::{Queue, ReplyTimes};
 use super::solve::Rate;
 use super::{EPOCH, IDLE, Plant, Process};
 use crate::workload::Waits;
@@ -54,14 +56,27 @@ struct Station {
     takes_ns: f64,
 }
 
+/// Requests of one epoch in which no thread answers. The first epoch with one replies to them.
+#[derive(Debug, Clone)]
+pub(super) struct Unheard {
+    client: usize,
+    count: f64,
+    /// The middle of the epoch.
+    at: Nanos,
+    /// Requests that wait before them.
+    ahead: f64,
+}
+
 /// The clients and answering threads of one server in an epoch.
 struct Exchange {
     /// Requests per ns of each client.
     asking: Vec<(Station, f64)>,
     /// Requests per ns that each answering thread serves.
     answering: Vec<(Station, f64)>,
-    /// Mean time of a request at each answering thread, its queue included, ns.
-    waits: Vec<f64>,
+    /// Mean time of a request at each answering thread, ns; with its queue in a closed network.
+    times: Vec<f64>,
+    /// The queue before all answering threads in an open network.
+    queue: Queue,
     /// Time of messages and of the backlog before it, ns.
     delay_ns: f64,
     /// Requests that wait at the end of the epoch.
@@ -70,12 +85,16 @@ struct Exchange {
 
 impl Plant {
     /// Finds the process that answers each client. Instance by instance, of the nearest program
-    /// with that name.
+    /// with that name in its part of the workload.
     pub(super) fn connect(&mut self) {
         for client in 0..self.processes.len() {
-            let asks = self.processes[client].program.requests.as_ref();
+            let own = &self.processes[client].program;
+            let asks = own.requests.as_ref();
             let Some(name) = asks.map(|one| &one.to).filter(|to| !to.is_empty()) else { continue };
-            let is_named = |one: &usize| self.processes[*one].program.name == *name;
+            let is_named = |one: &usize| {
+                let other = &self.processes[*one].program;
+                other.name == *name && other.part == own.part
+            };
             let named = (0..self.processes.len()).filter(is_named);
             let asked_by = |one: usize| self.clients_of(one).len();
             let nearest = named.min_by_key(|one| (asked_by(*one), one.abs_diff(client)));
@@ -189,19 +208,42 @@ impl Plant {
                 continue;
             }
             let of = self.exchange(server, running, rates);
-            self.processes[server].backlog = of.backlog;
+            let before = std::mem::replace(&mut self.processes[server].backlog, of.backlog);
             let mut asked: BTreeMap<usize, f64> = BTreeMap::new();
             for (station, per_ns) in &of.asking {
                 *asked.entry(running[station.place].process).or_insert(0.0) += per_ns;
             }
-            let all: f64 = of.answering.iter().map(|(_, per_ns)| per_ns).sum();
-            for (client, per_ns) in asked {
-                let replies = &mut self.processes[client].counts.replies;
-                for ((_, served), wait) in of.answering.iter().zip(&of.waits) {
-                    let count = per_ns * EPOCH.0 as f64 * served / all.max(1e-30);
-                    replies.add(count, *wait, of.delay_ns);
-                }
+            let asked = asked.into_iter().map(|(one, per_ns)| (one, per_ns * EPOCH.0 as f64));
+            if of.answering.is_empty() {
+                let (at, ahead) = (self.now + Nanos(EPOCH.0 / 2), before.midpoint(of.backlog));
+                let unheard = asked.filter(|(_, count)| *count > 0.0);
+                let unheard = unheard.map(|(client, count)| Unheard { client, count, at, ahead });
+                self.processes[server].unheard.extend(unheard);
+                continue;
             }
+            let most: f64 = of.times.iter().map(|takes| 1.0 / takes).sum();
+            for early in std::mem::take(&mut self.processes[server].unheard) {
+                let waited_ns = self.now.since(early.at).0 as f64 + early.ahead / most;
+                let delay_ns = waited_ns + 2.0 * self.truth.wake_ns;
+                self.reply((early.client, early.count), &of, (delay_ns, Queue::default()));
+            }
+            for asked in asked {
+                self.reply(asked, &of, (of.delay_ns, of.queue));
+            }
+        }
+    }
+
+    /// Notes the replies to so many requests of a client, after a fixed delay and a queue.
+    fn reply(
+        &mut self,
+        (client, count): (usize, f64),
+        of: &Exchange,
+        (delay_ns, queue): (f64, Queue),
+    ) {
+        let all: f64 = of.answering.iter().map(|(_, per_ns)| per_ns).sum();
+        let replies = &mut self.processes[client].counts.replies;
+        for ((_, served), time) in of.answering.iter().zip(&of.times) {
+            replies.add(count * served / all.max(1e-30), *time, delay_ns, queue);
         }
     }
 
@@ -213,19 +255,22 @@ impl Plant {
             return self.open(server, asking, answering, running);
         }
         let wake_ns = self.truth.wake_ns;
-        let (per_ns, waits) = throughput(&asking, &answering, wake_ns);
+        let (per_ns, times) = throughput(&asking, &answering, wake_ns);
         let all: f64 = per_ns.iter().sum();
         let share = all / answering.len().max(1) as f64;
         Exchange {
             asking: asking.into_iter().zip(per_ns).collect(),
             answering: answering.into_iter().map(|station| (station, share)).collect(),
-            waits,
+            times,
+            queue: Queue::default(),
             delay_ns: 2.0 * wake_ns,
             backlog: 0.0,
         }
     }
 
-    /// Requests that come at a fixed rate. Answering threads take them from one queue.
+    /// Requests that come at a fixed rate. Answering threads take them from one queue. In an epoch
+    /// in which more come than they can serve, the backlog's wait is added to that of the fullest
+    /// queue in balance.
     fn open(
         &self,
         server: usize,
@@ -261,7 +306,8 @@ impl Plant {
         let queued_ns = f64::midpoint(before, backlog) / most.max(1e-30);
         Exchange {
             asking,
-            waits: answering.iter().map(|station| station.takes_ns / (1.0 - used)).collect(),
+            times: answering.iter().map(|station| station.takes_ns).collect(),
+            queue: Queue::of(answering.len(), most, used),
             answering: answering
                 .into_iter()
                 .map(|one| {
@@ -330,6 +376,9 @@ fn throughput(asking: &[Station], answering: &[Station], wake_ns: f64) -> (Vec<f
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalogue;
+    use crate::plant::{FirstPlace, Truth};
+    use crate::workload::Workload;
 
     fn stations(takes_ns: &[f64]) -> Vec<Station> {
         takes_ns.iter().map(|&takes_ns| Station { place: 0, takes_ns }).collect()
@@ -347,5 +396,74 @@ mod tests {
         let two = all(&[100.0; 64], &[50.0; 2]);
         assert!(two > 1.9 * many, "twice as many answer: {two}");
         assert_eq!(all(&[100.0], &[]), 0.0);
+    }
+
+    /// Eight clients and eight threads that answer, each on a CPU of its own. A request takes a
+    /// thread 100,000 cycles, and as many come as use a share of the threads. The server starts so
+    /// many seconds late.
+    fn open(used: f64, late_s: f64) -> (Plant, f64) {
+        let machine = catalogue::machine("nodes=2 cpus=8 memory=1G").expect("a machine");
+        let takes_ns = 100_000.0 * machine.cycle_ns();
+        let per_s = used * 8e9 / takes_ns;
+        let program = |name: &str, more: &str| {
+            format!(
+                r#"
+                [[programs]]
+                name = "{name}"
+                threads = 8
+                seconds = 1000
+                cycles_per_instruction = 1
+                accesses_per_kilo = 0
+                outstanding = 1
+                {more}
+                regions = [{{ mib = 1, touched = "own", used = "own", share = 1 }}]
+                "#
+            )
+        };
+        let server = format!("requests = {{ kilo_instructions = 100 }}\nstart_s = {late_s}");
+        let clients = "requests = { to = \"server\", kilo_instructions = 0.1, per_s = PER_S }";
+        let clients = clients.replace("PER_S", &per_s.to_string());
+        let text = "name = \"open\"\ntitle = \"a fixed rate\"".to_string();
+        let text = text + &program("server", &server) + &program("clients", &clients);
+        let workload = Workload::parse(&text, "test").expect("a workload");
+        let mut plant = Plant::new(&machine, &workload, Truth::middle(), FirstPlace::Touch, 7);
+        for (thread, of) in plant.threads.iter_mut().enumerate() {
+            (of.cpu, of.mask) = (thread, [thread].into_iter().collect());
+        }
+        (0..200).for_each(|_| drop(plant.advance()));
+        (plant, takes_ns)
+    }
+
+    #[test]
+    fn clients_of_joined_workloads_ask_the_server_of_their_own() {
+        let machine = catalogue::machine("nodes=2 cpus=8 memory=4G").expect("a machine");
+        let word = "service:clients.instances=2+service-open+service";
+        let workload = catalogue::workload(word).expect("a workload");
+        let plant = Plant::new(&machine, &workload, Truth::middle(), FirstPlace::Touch, 7);
+        let asks: Vec<Option<usize>> = plant.processes.iter().map(|one| one.asks).collect();
+        assert_eq!(asks, [None, Some(0), Some(0), None, Some(3), None, Some(5)]);
+    }
+
+    #[test]
+    fn threads_that_answer_a_fixed_rate_share_one_queue() {
+        let (plant, takes_ns) = open(0.9, 0.0);
+        let times = plant.processes[1].replies().expect("replies came");
+        let wakes_ns = 2.0 * plant.truth.wake_ns;
+        let takes = |us: f64| (1000.0 * us - wakes_ns) / takes_ns;
+        assert!((takes(times.mean_us) / 1.877 - 1.0).abs() < 0.03, "{times:?}, one: {takes_ns} ns");
+        assert!((takes(times.p99_us) / 7.09 - 1.0).abs() < 0.03, "{times:?}, one: {takes_ns} ns");
+    }
+
+    #[test]
+    fn requests_before_their_server_runs_are_answered_late_and_count() {
+        let p99_s = |late_s| {
+            let (plant, _) = open(0.1, late_s);
+            assert!(plant.processes[0].unheard.is_empty() && plant.processes[0].backlog == 0.0);
+            plant.processes[1].replies().expect("replies came").p99_us / 1e6
+        };
+        // Of 10 s of requests, those of the first 2 s wait for up to 2 s. The threads then answer
+        // them in a quarter of a second.
+        let (early, late) = (p99_s(0.0), p99_s(2.0));
+        assert!(early < 0.001 && (1.7..2.1).contains(&late), "{early} s, {late} s");
     }
 }

@@ -9,7 +9,7 @@ use crate::world::{Scene, World};
 use rondpoint_core::units::PAGE_BYTES;
 
 fn world(machine: &str, workload: &str, first_place: FirstPlace) -> World {
-    let workload = match workload.contains('=') {
+    let workload = match workload.contains("[[programs]]") {
         true => Workload::parse(workload, "test").expect("a workload"),
         false => catalogue::workload(workload).expect("a workload"),
     };
@@ -473,4 +473,19 @@ fn requests_that_nobody_answers_or_sends_are_refused() {
     assert!(none.contains("`to` to name a program that answers"), "{none}");
     let barriers = refused(&service().replacen("threads = 1", "threads = 1\nwaits = \"spin\"", 1));
     assert!(barriers.contains("without waits, lock and phases"), "{barriers}");
+}
+
+#[test]
+fn demand_is_that_of_the_share_of_time_in_bursts_however_short_they_are() {
+    for every_s in [0.1, 0.12, 0.37, 3.0] {
+        let word = format!("bursts:bursts.every_s={every_s},bursts.share=0.2,bursts.quiet=0.25");
+        let mut world = world("nodes=2 cpus=2 memory=1G", &word, FirstPlace::Touch);
+        world.plant.start();
+        let process = &world.plant.processes[0];
+        let of = |epoch: u64| process.in_burst(Nanos(EPOCH.0 * epoch));
+        // A whole number of periods: 111 s.
+        let mean = (0..2220).map(of).sum::<f64>() / 2220.0;
+        assert!((mean - (0.2 + 0.8 * 0.25)).abs() < 1e-3, "{every_s}: {mean}");
+        assert!((0..2220).map(of).all(|factor| (0.25..=1.0).contains(&factor)));
+    }
 }

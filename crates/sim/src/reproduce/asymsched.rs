@@ -1,8 +1,9 @@
 //! AsymSched's machine: the bandwidth between two nodes, and the gain by a choice of nodes.
 //!
 //! The program is of Streamcluster's kind: sixteen threads on two of eight nodes read one table.
-//! Its demand is fitted on the slides' times of one program on the worst and the best nodes, 277 s
-//! and 149 s. It is as long as on the best nodes. The slides have no other number of a program.
+//! Its demand is fitted on the slides' two times of one program, 277 s and 149 s. That these are
+//! the times on the worst and the best nodes is [inferred]. Its length, the time with local, idle
+//! memory, is the shorter one. The slides have no other number of a program.
 
 use rondpoint_core::policy::Policy;
 use rondpoint_core::policy::by_name;
@@ -23,7 +24,8 @@ const FITTED: &str = include_str!("../../../../fitting/asymsched.toml");
 
 /// Demand between which the fit looks, misses in 1,000 instructions.
 const DEMAND: [f64; 2] = [2.0, 100.0];
-/// Times on the worst and the best nodes, seconds [AsymSched-slides].
+/// Times of the same program, executed twice, seconds [AsymSched-slides]. That they are those on
+/// the worst and the best nodes is [inferred].
 const WORST_S: f64 = 277.0;
 const BEST_S: f64 = 149.0;
 /// Simulated time for which links are measured, seconds.
@@ -118,8 +120,8 @@ struct Fitted {
 }
 
 const HEAD: &str = "\
-# Made by `rondpoint simulate --fit asymsched` from the slides' times of one program on the worst and
-# the best nodes, 277 s and 149 s; fitting/README.md says how.
+# Made by `rondpoint simulate --fit asymsched` from the slides' two times of one program, 277 s and
+# 149 s, as those on the worst and the best nodes [inferred]; fitting/README.md says how.
 ";
 
 fn machine() -> Machine {
@@ -205,7 +207,9 @@ pub(super) fn report(draws: u64) -> Report {
     }
     Report::new(("asymsched", "asymsched-8"), draws, cells, Vec::new())
         .note(format!(
-            "The demand is fitted on 277 s over 149 s: {mpki:.1} misses in 1,000 instructions."
+            "The demand is fitted on 277 s over 149 s: {mpki:.1} misses in 1,000 instructions. The \
+             slides have these times of one program; that they are the worst and the best nodes' is \
+             inferred."
         ))
         .note(
             "The paper's extremes are over programs without published numbers. One program of its \

@@ -216,13 +216,37 @@ fn users(plant: &Plant, epoch: &Epoch) -> Vec<Users> {
         let process = &plant.processes[of.process];
         let thread = &plant.threads[of.thread];
         let rotate = process.phase(thread.done).rotate;
-        for (region, part) in process.program.regions.iter().enumerate() {
-            if part.share > 0.0 {
+        for region in 0..process.program.regions.len() {
+            let share = process.program.share_of(region);
+            if share > 0.0 {
                 let group = process.group_of(region, thread.number, rotate);
                 users[group].threads.push(of.thread);
-                users[group].shares.push(part.share);
+                users[group].shares.push(share);
             }
         }
     }
     users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue;
+    use crate::plant::FirstPlace;
+    use crate::rivals::Rival;
+    use crate::world::World;
+
+    #[test]
+    fn pages_that_threads_use_inside_of_a_lock_only_fault_too() {
+        let word = "locked:threads=4,regions.0.share=1,regions.1.share=0";
+        let scene = catalogue::scene("nodes=2 cpus=2 memory=4G", word, 3).expect("a scene");
+        let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
+        let epoch = world.plant.advance();
+        let users = users(&world.plant, &epoch);
+        let process = &world.plant.processes[0];
+        let [own, table] = [0, 1].map(|region| &users[process.groups[region][0]]);
+        assert_eq!((own.threads.len(), table.threads.len()), (1, 4));
+        let shares = (own.shares[0], table.shares[0]);
+        assert!((shares.0 - 0.9).abs() < 1e-12 && (shares.1 - 0.1).abs() < 1e-12, "{shares:?}");
+    }
 }

@@ -123,7 +123,8 @@ impl Case {
     }
 
     /// The case of a seed with the rare faults beside its own, each kind in half of the cases. They
-    /// have draws of their own, so the rest of the case stays as it is.
+    /// have generators of their own. The rest of the case stays as drawn, and so do its own faults
+    /// up to the first rare one.
     pub(crate) fn harsh(seed: u64, ranges: &Ranges) -> Self {
         let mut case = Self::draw(seed, ranges);
         let mut draw = Draw(Random::new(seed ^ HARSH));
@@ -162,8 +163,9 @@ impl Case {
 
     /// Refuses what a drawn case cannot be.
     fn check(&self) -> Result<()> {
-        catalogue::machine(&self.machine).context("machine")?;
+        let machine = catalogue::machine(&self.machine).context("machine")?;
         self.workload().check("programs")?;
+        self.workload().check_size(machine.cpu_count())?;
         pmu(&self.pmu).with_context(|| format!("pmu {}: expected one of --pmu", self.pmu))?;
         PolicyChoice::parse(&self.policy).make()?;
         for (name, seconds) in [("seconds", self.seconds), ("faults_until_s", self.faults_until_s)]
@@ -216,10 +218,16 @@ impl Case {
         }
     }
 
-    /// Whether every program's demand and memory stay as they are. New memory is placed anew.
+    /// Whether every program's demand, memory and processes stay as they are. New memory is placed
+    /// anew, and so are new processes.
     pub(crate) fn is_steady(&self) -> bool {
-        let stays = |program: &Program| program.regions.iter().all(|region| region.lives_s == 0.0);
-        self.programs.iter().all(|program| program.phases.is_empty() && stays(program))
+        let stays = |program: &Program| {
+            let comes_later = program.every_s > 0.0 && program.instances > 1;
+            let changes = !program.phases.is_empty() || program.bursts.is_some();
+            let lives = program.regions.iter().all(|region| region.lives_s == 0.0);
+            lives && !changes && !comes_later
+        };
+        self.programs.iter().all(stays)
     }
 }
 

@@ -54,7 +54,15 @@ fn candidates(case: &Case) -> Vec<Case> {
             add(&|case| {
                 case.programs[program].regions.truncate(1);
                 case.programs[program].regions[0].share = 1.0;
+                // It may guard a region that is gone.
+                case.programs[program].lock = None;
             });
+        }
+        if case.programs[program].lock.is_some() {
+            add(&|case| case.programs[program].lock = None);
+        }
+        if case.programs[program].bursts.is_some() {
+            add(&|case| case.programs[program].bursts = None);
         }
         if case.programs[program].transfers_per_kilo > 0.0 {
             add(&|case| case.programs[program].transfers_per_kilo = 0.0);

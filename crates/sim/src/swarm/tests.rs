@@ -1,7 +1,8 @@
 //! Runs a slice of the swarm, and tests that its checkers can fail.
 
 use super::*;
-use crate::workload::Waits;
+use crate::catalogue;
+use crate::workload::{Program, Waits};
 use rondpoint_core::{CpuSet, Proposal, Reason, Tid};
 
 /// Short cases: an unoptimised core decides in these tests.
@@ -156,11 +157,14 @@ fn a_case_in_a_file_is_checked_by_its_fields() {
     };
     assert_eq!(load(&good).as_ref(), Ok(&good));
     let rates = crate::faults::Rates { busy: 2.0, ..Default::default() };
+    let crowd = |one: &Program| Program { threads: 1000, instances: 1000, ..one.clone() };
+    let crowd = good.programs.iter().map(crowd).collect();
     for (bad, expected) in [
         (Case { machine: "nodes=0".to_string(), ..good.clone() }, "case.json: machine"),
         (Case { policy: "none".to_string(), ..good.clone() }, "none"),
         (Case { pmu: "x".to_string(), ..good.clone() }, "pmu x: expected"),
         (Case { programs: Vec::new(), ..good.clone() }, "at least one program"),
+        (Case { programs: crowd, ..good.clone() }, "threads × instances"),
         (Case { seconds: -1.0, ..good.clone() }, "seconds: expected 0 to 100000 s, got -1"),
         (Case { faults: Some(rates), ..good.clone() }, "faults: expected rates"),
     ] {
@@ -227,6 +231,46 @@ fn a_case_shrinks_until_nothing_smaller_fails() {
     assert_eq!((smaller.programs.len(), smaller.programs[0].regions.len()), (1, 1));
     assert!((4..8).contains(&smaller.programs[0].threads), "{smaller:#?}");
     assert_eq!(smaller.faults, None);
+}
+
+#[test]
+fn a_case_with_a_lock_and_bursts_shrinks_to_one_without_them_that_can_run() {
+    let mut case = Case { seconds: 1.0, faults: None, ..short(0) };
+    case.limits.clear();
+    let [locked, bursts] = ["locked", "bursts"].map(|name| catalogue::workload(name).unwrap());
+    case.programs = vec![Program { threads: 4, ..locked.programs[0].clone() }];
+    case.programs[0].bursts.clone_from(&bursts.programs[0].bursts);
+    // With all of these it runs, and with the region of the lock gone it has to as well.
+    let fails = |case: &Case| {
+        World::new(&case.scene(), FirstPlace::Touch, Rival::Nothing).pass();
+        case.programs[0].threads > 3
+    };
+    let smaller = shrink::smallest(&case, fails);
+    let program = &smaller.programs[0];
+    assert_eq!((program.threads, program.regions.len()), (4, 1));
+    assert_eq!((&program.lock, &program.bursts), (&None, &None));
+    // Where the lock is needed, its region stays.
+    let fails = |case: &Case| {
+        World::new(&case.scene(), FirstPlace::Touch, Rival::Nothing).pass();
+        case.programs[0].lock.is_some()
+    };
+    let smaller = shrink::smallest(&case, fails);
+    let program = &smaller.programs[0];
+    assert_eq!((program.regions.len(), &program.bursts), (2, &None));
+}
+
+#[test]
+fn only_a_case_whose_demand_and_processes_stay_is_steady() {
+    let steady = (0..100).map(short).find(Case::is_steady).expect("a steady case");
+    let with = |change: &dyn Fn(&mut Program)| {
+        let mut case = steady.clone();
+        change(&mut case.programs[0]);
+        case.is_steady()
+    };
+    let bursts = || catalogue::workload("bursts").unwrap().programs[0].bursts.clone();
+    assert!(!with(&|program| program.bursts = bursts()));
+    assert!(!with(&|program| (program.instances, program.every_s) = (2, 1.0)));
+    assert!(with(&|program| (program.instances, program.every_s) = (1, 1.0)));
 }
 
 /// The clients of a server that is left out work without requests.

@@ -1,6 +1,11 @@
 //! Ranges of a workload's values.
 
-use super::{Bursts, Lock, Program, Requests, Used, Waits, WorkloadError};
+use super::{Bursts, Lock, Program, Region, Requests, Used, Waits, Workload, WorkloadError};
+
+/// Threads of all processes that a simulated machine holds.
+const MOST_THREADS: f64 = 1e5;
+/// Pages of all processes, 1 TiB. The simulator keeps two bytes for each.
+const MOST_PAGES: f64 = (1_u64 << 28) as f64;
 
 /// Field, value, valid range, and the range in words.
 type Bounds = (&'static str, f64, std::ops::RangeInclusive<f64>, &'static str);
@@ -8,11 +13,13 @@ type Bounds = (&'static str, f64, std::ops::RangeInclusive<f64>, &'static str);
 /// Refuses a program with a value out of range.
 pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> {
     let shares: f64 = program.regions.iter().map(|region| region.share).sum();
+    let last_s = program.every_s * f64::from(program.instances);
     let mut fields: Vec<Bounds> = vec![
         ("instances", f64::from(program.instances), 1.0..=1e5, "1 to 100,000"),
         ("threads", f64::from(program.threads), 0.0..=1e5, "0 to 100,000"),
         ("threads_per_cpu", program.threads_per_cpu, 0.0..=1000.0, "0 to 1,000"),
         ("every_s", program.every_s, 0.0..=1e5, "0 to 100,000 s"),
+        ("every_s × instances", last_s, 0.0..=1e5, "0 to 100,000 s"),
         ("start_s", program.start_s, 0.0..=1e5, "0 to 100,000 s"),
         ("seconds", program.seconds, 0.1..=1e5, "0.1 to 100,000 s"),
         ("cycles_per_instruction", program.cycles_per_instruction, 0.05..=100.0, "0.05 to 100"),
@@ -58,6 +65,41 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         let field = format!("program {}: {field}", program.name);
         Err(WorkloadError::Range { file: file.to_string(), field, expected, got })
     })
+}
+
+/// Pages of one part of a region.
+pub(crate) fn pages_of(region: &Region) -> usize {
+    ((region.mib * 256.0) as usize).max(1)
+}
+
+/// Refuses programs that together have too many threads or pages for a simulated machine.
+pub(super) fn check_size(workload: &Workload, cpus: usize) -> Result<(), WorkloadError> {
+    let (mut threads, mut pages) = (0.0, 0.0);
+    for program in &workload.programs {
+        let each = program.threads_on(cpus);
+        let parts = program.regions.iter().enumerate();
+        let parts = parts.map(|(at, region)| (program.parts_of(at, each), pages_of(region)));
+        let of_each: f64 = parts.map(|(parts, pages)| parts as f64 * pages as f64).sum();
+        let instances = f64::from(program.instances);
+        threads += each as f64 * instances;
+        pages += of_each * instances;
+        for (what, got, most, expected) in [
+            ("threads × instances", threads, MOST_THREADS, "up to 100,000 on one machine"),
+            ("pages × instances", pages, MOST_PAGES, "up to 268,435,456 (1 TiB) on one machine"),
+        ] {
+            if got > most {
+                let field =
+                    format!("program {}: {what}, with the programs before it", program.name);
+                return Err(WorkloadError::Range {
+                    file: workload.name.clone(),
+                    field,
+                    expected,
+                    got,
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 fn bounds_of_bursts(bursts: &Bursts) -> [Bounds; 3] {
