@@ -291,7 +291,7 @@ mod tests {
                 let now = Nanos::from_secs(second);
                 faults.unplugs_cpu(now, epoch);
                 faults.unplugs_memory(now, epoch);
-                (faults.ledger(now), faults.mask(now), faults.ends_frozen(now));
+                let _ = (faults.ledger(now), faults.mask(now), faults.ends_frozen(now));
                 faults.disturb(Observation { at: now, ..Observation::default() });
                 all.push((faults.errno(now), faults.page(now), faults.exit(now, epoch)));
             }
