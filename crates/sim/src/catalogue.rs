@@ -7,7 +7,6 @@ use rondpoint_machine::Machine;
 use serde::Serialize;
 
 use crate::reproduce;
-use crate::sensors::Pmu;
 use crate::workload::{BUILT_IN, MORE, Workload};
 use crate::world::Scene;
 
@@ -85,15 +84,7 @@ pub(crate) fn scene(machine: &str, workload: &str, seed: u64) -> Result<Scene> {
     let machine = self::machine(machine)?;
     let workload = self::workload(workload)?;
     workload.check_size(machine.cpu_count())?;
-    Ok(Scene {
-        pmu: Pmu::of(&machine),
-        machine,
-        workload,
-        replication: false,
-        manager_share: 0.0,
-        truth: None,
-        seed,
-    })
+    Ok(Scene::new(machine, workload, seed))
 }
 
 fn one_workload(word: &str) -> Result<Workload> {

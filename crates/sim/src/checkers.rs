@@ -82,13 +82,13 @@ mod tests {
 
     fn plant() -> Plant {
         let scene = Scene {
-            machine: catalogue::machine("nodes=4 cpus=2 memory=4G").expect("a machine"),
-            workload: catalogue::workload("read-shared").expect("a workload"),
             pmu: Pmu::Ibs,
             replication: true,
-            manager_share: 0.0,
-            truth: None,
-            seed: 1,
+            ..Scene::new(
+                catalogue::machine("nodes=4 cpus=2 memory=4G").expect("a machine"),
+                catalogue::workload("read-shared").expect("a workload"),
+                1,
+            )
         };
         let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
         world.pass();

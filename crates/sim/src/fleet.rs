@@ -16,7 +16,6 @@ use crate::catalogue;
 use crate::contender::Contender;
 use crate::results::{self, Kept};
 use crate::run::run;
-use crate::sensors::Pmu;
 use crate::workload::Workload;
 use crate::world::Scene;
 
@@ -193,15 +192,7 @@ impl Parts {
         let demand = low + (high - low) * random.unit();
         let mut programs = workload.clone();
         programs.programs.iter_mut().for_each(|one| one.accesses_per_kilo *= demand);
-        let scene = Scene {
-            machine: machine.clone(),
-            workload: programs,
-            pmu: Pmu::of(machine),
-            replication: false,
-            manager_share: 0.0,
-            truth: None,
-            seed: random.next_u64(),
-        };
+        let scene = Scene::new(machine.clone(), programs, random.next_u64());
         let base = run(&scene, &Contender::FirstTouch)?;
         let own = run(&scene, &self.contender)?;
         let (speed, finished) = (own.speed_against(&base), own.seconds().is_some());

@@ -314,13 +314,12 @@ mod tests {
 
     fn world(machine: &str, workload: &str, pmu: Pmu) -> World {
         let scene = Scene {
-            machine: catalogue::machine(machine).expect("a machine"),
-            workload: catalogue::workload(workload).expect("a workload"),
             pmu,
-            replication: false,
-            manager_share: 0.0,
-            truth: None,
-            seed: 5,
+            ..Scene::new(
+                catalogue::machine(machine).expect("a machine"),
+                catalogue::workload(workload).expect("a workload"),
+                5,
+            )
         };
         World::new(&scene, FirstPlace::Touch, Rival::Nothing)
     }

@@ -28,6 +28,16 @@ pub struct Scene {
     pub seed: u64,
 }
 
+impl Scene {
+    /// A run with the sensors of the machine's processor and constants drawn from the seed. The
+    /// kernel copies no pages, and a manager takes no time.
+    #[must_use]
+    pub fn new(machine: Machine, workload: Workload, seed: u64) -> Self {
+        let pmu = Pmu::of(&machine);
+        Self { machine, workload, pmu, replication: false, truth: None, manager_share: 0.0, seed }
+    }
+}
+
 /// One simulated machine in time.
 pub(crate) struct World {
     pub(crate) plant: Plant,

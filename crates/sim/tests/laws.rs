@@ -10,15 +10,7 @@ fn scene(machine: &str, workload: &str, seed: u64) -> Scene {
     let mut workload = catalogue::workload(workload).expect("a workload");
     // Shorter than for people: every run is made in an unoptimised build.
     workload.programs.iter_mut().for_each(|program| program.seconds = 6.0);
-    Scene {
-        pmu: Pmu::of(&machine),
-        machine,
-        workload,
-        replication: false,
-        manager_share: 0.0,
-        truth: None,
-        seed,
-    }
+    Scene::new(machine, workload, seed)
 }
 
 fn contender(word: &str) -> Contender {

@@ -13,13 +13,13 @@ use rondpoint_core::{Proposal, Reason};
 /// A host with one program of which all memory is on node 0.
 fn host() -> SimHost {
     let scene = Scene {
-        machine: catalogue::machine("nodes=2 cpus=2 memory=4G").expect("a machine"),
-        workload: catalogue::workload("read-shared").expect("a workload"),
         pmu: Pmu::Ibs,
-        replication: false,
-        manager_share: 0.0,
         truth: Some(Truth::middle()),
-        seed: 3,
+        ..Scene::new(
+            catalogue::machine("nodes=2 cpus=2 memory=4G").expect("a machine"),
+            catalogue::workload("read-shared").expect("a workload"),
+            3,
+        )
     };
     let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
     world.plant.truth.wander_per_s = 0.0;

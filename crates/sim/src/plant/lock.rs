@@ -255,15 +255,7 @@ mod tests {
     fn done(workload: Workload, cpus: &[usize]) -> (f64, f64) {
         let machine = catalogue::machine("nodes=2 cpus=8 memory=1G").expect("a machine");
         let truth = Truth { wander_per_s: 0.0, wakes_near: 0.0, ..Truth::middle() };
-        let scene = Scene {
-            pmu: Pmu::Ibs,
-            machine,
-            workload,
-            replication: false,
-            manager_share: 0.0,
-            truth: Some(truth),
-            seed: 7,
-        };
+        let scene = Scene { pmu: Pmu::Ibs, truth: Some(truth), ..Scene::new(machine, workload, 7) };
         let mut world = World::new(&scene, FirstPlace::Touch, Rival::Nothing);
         world.plant.arrange(0, cpus, &[0], true);
         (0..20).for_each(|_| world.pass());

@@ -14,13 +14,10 @@ fn world(machine: &str, workload: &str, first_place: FirstPlace) -> World {
         false => catalogue::workload(workload).expect("a workload"),
     };
     let scene = Scene {
-        machine: catalogue::machine(machine).expect("a machine"),
-        workload,
         pmu: Pmu::Ibs,
         replication: true,
-        manager_share: 0.0,
         truth: Some(Truth::middle()),
-        seed: 7,
+        ..Scene::new(catalogue::machine(machine).expect("a machine"), workload, 7)
     };
     World::new(&scene, first_place, Rival::Nothing)
 }

@@ -65,15 +65,7 @@ fn program(threads: u32, accesses_per_kilo: f64, seconds: f64) -> Workload {
 }
 
 fn scene(machine: &Machine, workload: Workload, truth: Option<Truth>, seed: u64) -> Scene {
-    Scene {
-        machine: machine.clone(),
-        workload,
-        pmu: Pmu::Ibs,
-        replication: false,
-        manager_share: 0.0,
-        truth,
-        seed,
-    }
+    Scene { pmu: Pmu::Ibs, truth, ..Scene::new(machine.clone(), workload, seed) }
 }
 
 /// A program with threads and pages on some nodes.

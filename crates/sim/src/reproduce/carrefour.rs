@@ -245,15 +245,7 @@ impl Baselines {
         let machine = catalogue::machine(machine).expect("the paper's machine comes along");
         let threads = machine.cpu_count() as f64;
         let workload = self.workload(inputs, threads, &mut Random::new(seed));
-        Scene {
-            machine,
-            workload,
-            pmu: Pmu::Ibs,
-            replication: true,
-            manager_share: 0.0,
-            truth,
-            seed,
-        }
+        Scene { pmu: Pmu::Ibs, replication: true, truth, ..Scene::new(machine, workload, seed) }
     }
 }
 

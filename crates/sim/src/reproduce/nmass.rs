@@ -171,15 +171,7 @@ fn scene(machine: &Machine, names: &[&str], fitted: Fitted, seed: u64) -> Scene 
     let workload =
         Workload { name: names.join("+"), title: names.join(" "), stops_s: 0.0, programs };
     let machine = machine.clone();
-    Scene {
-        machine,
-        workload,
-        pmu: Pmu::Pebs,
-        replication: false,
-        manager_share: 0.0,
-        truth: None,
-        seed,
-    }
+    Scene { pmu: Pmu::Pebs, ..Scene::new(machine, workload, seed) }
 }
 
 /// Each program on a core of its own, with its memory at home.

@@ -74,15 +74,7 @@ struct Result {
 fn scene(machine: &Machine, programs: Vec<Program>, seed: u64) -> Scene {
     let workload = Workload { name: "sam".into(), title: "sam".into(), stops_s: 0.0, programs };
     let machine = machine.clone();
-    Scene {
-        machine,
-        workload,
-        pmu: Pmu::Pebs,
-        replication: false,
-        manager_share: 0.0,
-        truth: None,
-        seed,
-    }
+    Scene { pmu: Pmu::Pebs, ..Scene::new(machine, workload, seed) }
 }
 
 fn linux(scene: &Scene) -> Outcome {

@@ -193,13 +193,13 @@ impl Case {
     pub(crate) fn scene(&self) -> Scene {
         let machine = catalogue::machine(&self.machine);
         Scene {
-            machine: machine.expect("the ranges and checks give machines that can be"),
-            workload: self.workload(),
             pmu: pmu(&self.pmu).unwrap_or(Pmu::None),
             replication: self.replication,
-            manager_share: 0.0,
-            truth: None,
-            seed: self.seed,
+            ..Scene::new(
+                machine.expect("the ranges and checks give machines that can be"),
+                self.workload(),
+                self.seed,
+            )
         }
     }
 

@@ -56,15 +56,7 @@ impl Entry<'_> {
             Self::Drawn(name, class) => {
                 let machine = catalogue::machine(machine).expect("the paper's machine comes along");
                 let workload = drawn(name, *class);
-                Scene {
-                    machine,
-                    workload,
-                    pmu: Pmu::Ibs,
-                    replication: true,
-                    manager_share: 0.0,
-                    truth: None,
-                    seed: SEED,
-                }
+                Scene { pmu: Pmu::Ibs, replication: true, ..Scene::new(machine, workload, SEED) }
             }
         }
     }
