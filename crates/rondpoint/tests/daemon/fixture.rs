@@ -345,7 +345,11 @@ impl Daemon {
         }
         println!("not tried further: this user may not count or sample here");
         let told = self.ask(&["status"]).output;
-        assert!(told.contains("changes nothing, for it senses by kernel statistics"), "{told}");
+        let why = match self.json(&["status", "--json"])["paused"] == true {
+            true => "is paused and changes nothing",
+            false => "changes nothing, for it senses by kernel statistics",
+        };
+        assert!(told.contains(why), "{told}");
         assert!(told.contains("note: the kernel refuses performance events"), "{told}");
         false
     }

@@ -1,6 +1,7 @@
 //! The server with clients of this process.
 
 use super::*;
+use rondpoint_linux::syscall::process::raise_descriptor_limit;
 
 fn call(method: &str) -> Vec<u8> {
     let call =
@@ -162,6 +163,8 @@ fn strangers_take_no_place_of_root() {
 
 #[test]
 fn a_daemon_that_is_stopped_keeps_its_socket() {
+    // An ordinary user's soft limit is 1,024.
+    raise_descriptor_limit().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("control");
     let _stopped = UnixListener::bind(&path).unwrap();

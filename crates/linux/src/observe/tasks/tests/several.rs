@@ -126,6 +126,8 @@ fn a_process_without_a_place_for_its_threads_has_none() {
 /// Their clocks are software events, so that this runs where there is no unit.
 #[test]
 fn open_files_and_counters_are_shared_too() {
+    // An ordinary user's soft limit is 1,024; as many are open here.
+    crate::syscall::process::raise_descriptor_limit().unwrap();
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:1 core:4").unwrap();
     let sleeper = Sleeper::start();
