@@ -78,7 +78,7 @@ enum Command {
     Reload(control::ReloadArguments),
     /// Move the memory of a running process to other nodes
     Move(move_memory::Arguments),
-    /// Undo the changes that a killed manager left
+    /// Undo the changes that a killed run, attach, move or daemon left
     Restore(ledgers::Arguments),
     /// Show this machine: nodes, CPUs, caches, distances
     Topology(topology::Arguments),

@@ -143,7 +143,7 @@ fn text(report: &Report, arguments: &Arguments) -> String {
         offers::put(&mut text, &report.kernel);
     }
     let can = if report.can_act { "can" } else { "cannot" };
-    let fit = if report.fit { "fit for Rondpoint" } else { "nothing for Rondpoint to do as it is" };
+    let fit = if report.fit { "fit for Rondpoint" } else { "not fit for Rondpoint as it is" };
     let rung = match report.rung {
         "samples" => "address samples",
         "hint-faults" => "page faults",

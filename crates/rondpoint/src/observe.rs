@@ -37,12 +37,12 @@ Examples:
 const DETAILS: &str = "
 
 Terms:
-  LAR      local access ratio: share of DRAM accesses that go to the own node
+  LAR      local access ratio: share of DRAM requests that go to the thread's node
   MC-IMB   imbalance of the memory controllers: standard deviation over mean of their
            loads, each relative to its bandwidth;
            173 % if one of four has all load, 0 % if all have equal load
-  MAPTU    DRAM accesses per microsecond
-  MRR      reads among the DRAM accesses
+  MAPTU    DRAM requests per microsecond
+  MRR      share of reads among the DRAM requests
 
 Exit status: the program's own, 128+n where signal n killed it; 125 rondpoint failed, 126 the
 program cannot be run, 127 it is not found. Its input, output and signals pass through.";

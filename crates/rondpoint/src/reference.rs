@@ -13,7 +13,7 @@ const HEAD: &str = "\
 
 Generated from the command line by
 `cargo run -p rondpoint --features manual -- manual target/manual`, which writes
-`target/manual/reference.md`. A test fails where this page is another.
+`target/manual/reference.md`. A test compares this page with the command line.
 
 ## Files and variables
 

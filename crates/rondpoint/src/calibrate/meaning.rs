@@ -61,7 +61,7 @@ pub(super) const KEYS: [(&str, &str); 32] = [
     ),
     (
         "sampling.period",
-        "events per address sample: the fewest that slow a memory-bound loop by at most 5 %; run, attach, record and observe sample so",
+        "events per address sample: the fewest that slow a memory-bound loop by at most 5 %; run, attach, record, observe and daemon sample so",
     ),
     (
         "sampling.cost_ns",
