@@ -5,6 +5,7 @@
 
 mod controllers;
 mod copies;
+mod coverage;
 mod judge;
 mod known_load;
 mod managers;
@@ -202,34 +203,11 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
     let refusal = |event: &Event| probe::event(event).err().map(|error| error.to_string());
     let metrics = metrics::told(&available, topology, refusal);
     let lies = match check {
-        true => known_load_check(&found, &available, &mut checks)?,
+        true => known_load::put(&found, &available, &mut checks)?,
         false => Vec::new(),
     };
     let kernel = offers::offered(root);
     Ok(Report { metrics, kernel, lies, ..conclude(checks, nodes.len()) })
-}
-
-/// Runs the known loads; a check for what agrees and one for each lie.
-fn known_load_check(
-    machine: &Discovered,
-    available: &Available,
-    checks: &mut Vec<Check>,
-) -> Result<Vec<Finding>> {
-    const NAME: &str = "known load";
-    let checked = known_load::check(machine, available)?;
-    let lies = |metric: &&String| checked.findings.iter().any(|lie| lie.metric == **metric);
-    let agree: Vec<&str> =
-        checked.metrics.iter().filter(|metric| !lies(metric)).map(String::as_str).collect();
-    let loads = checked.loads;
-    checks.push(if checked.metrics.is_empty() {
-        missing(NAME, "no counter or sampler works here, so there is nothing to compare", None)
-    } else if agree.is_empty() {
-        limited(NAME, format!("no counter agrees with {loads} loads"), None)
-    } else {
-        good(NAME, format!("{} agree with {loads} loads", agree.join(", ")))
-    });
-    checks.extend(checked.findings.iter().map(|lie| limited(NAME, lie.sentence.clone(), None)));
-    Ok(checked.findings)
 }
 
 /// The best rung that works, and whether anything can be done with it.

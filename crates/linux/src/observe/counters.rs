@@ -8,6 +8,7 @@
 //! costs as much as one of a single event. If the clock of a CPU did not advance, its groups are
 //! not read; that is so for most CPUs of most machines.
 
+use std::cell::Cell;
 use std::io;
 
 use rondpoint_core::observation::{Counter, Counters, Event};
@@ -19,10 +20,17 @@ use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
 use crate::perf::generation::Metric;
 use crate::perf::group::{self, OpenGroup};
 use crate::perf::pmu;
+use returning::Returning;
+
+mod returning;
 
 /// The open counters of a tree of processes.
 pub struct TreeCounters {
     cpus: Vec<CpuCounters>,
+    /// What is opened anew on a CPU that was off, if the events are those of all tasks. A task's
+    /// own events count there again by themselves.
+    returning: Option<Returning>,
+    stopped: Cell<bool>,
     /// Whether some events are counted in user mode only, because the kernel refused more.
     pub user_only: bool,
 }
@@ -32,6 +40,8 @@ struct CpuCounters {
     groups: Vec<TreeGroup>,
     /// The last reading; zeros at first.
     last: CpuReading,
+    /// The reading before the events were opened on a CPU that was off; zeros at first.
+    base: CpuReading,
 }
 
 /// One group of events on each of the tasks.
@@ -67,9 +77,11 @@ impl TreeCounters {
         for cpu in 0..topology.cpu_count() {
             let clocks = subject.open_groups(&[clock()], topology.kernel_cpu(cpu))?;
             let last = CpuReading { cpu, cpu_time: Nanos(0), counts: Vec::new() };
-            cpus.push(CpuCounters { clocks, groups: Vec::new(), last });
+            cpus.push(CpuCounters { clocks, groups: Vec::new(), base: last.clone(), last });
         }
-        let mut counters = Self { cpus, user_only: false };
+        let returning = subject.is_all_tasks().then(|| Returning::new(subject, topology));
+        let stopped = Cell::new(false);
+        let mut counters = Self { cpus, returning, stopped, user_only: false };
         let mut problems = Vec::new();
         for part in group::parts(events, room) {
             let Err(problem) = counters.add(&part, subject, topology) else { continue };
@@ -104,6 +116,9 @@ impl TreeCounters {
             on.last.counts.sort_by_key(|(metric, _)| *metric);
             on.groups.push(TreeGroup { metrics: metrics.clone(), tasks });
         }
+        if let Some(returning) = &mut self.returning {
+            returning.parts.push(part.to_vec());
+        }
         Ok(())
     }
 
@@ -119,6 +134,7 @@ impl TreeCounters {
     /// # Errors
     /// As ioctl(2).
     pub fn stop(&self, stop: bool) -> io::Result<()> {
+        self.stopped.set(stop);
         self.cpus.iter().try_for_each(|on| {
             let groups = on.groups.iter().flat_map(|group| &group.tasks);
             on.clocks.iter().chain(groups).try_for_each(|group| group.stop(stop))
@@ -138,7 +154,18 @@ impl TreeCounters {
     /// # Errors
     /// As read(2).
     pub fn read(&mut self) -> Result<Vec<CpuReading>, LinuxError> {
-        self.cpus.iter_mut().map(CpuCounters::read).collect()
+        let returning = self.returning.as_ref().filter(|_| !self.stopped.get());
+        let read = |on: &mut CpuCounters| {
+            let before = on.last.cpu_time;
+            let reading = on.read()?;
+            if let Some(returning) = returning
+                && reading.cpu_time == before
+            {
+                returning.reopen(on);
+            }
+            Ok(reading)
+        };
+        self.cpus.iter_mut().map(read).collect()
     }
 }
 
@@ -146,6 +173,14 @@ fn clock() -> pmu::Event {
     let mut attr = Attr::counting(TYPE_SOFTWARE, SW_TASK_CLOCK);
     attr.exclude_kernel_and_hypervisor();
     pmu::Event { name: "task-clock".to_string(), attr, cpus: None }
+}
+
+impl CpuReading {
+    /// The count of a metric; zeros if it is not counted.
+    fn count(&self, metric: Metric) -> Counter {
+        let found = self.counts.iter().find(|(found, _)| *found == metric);
+        found.map_or_else(Counter::default, |(_, counter)| *counter)
+    }
 }
 
 impl CpuCounters {
@@ -159,7 +194,7 @@ impl CpuCounters {
     /// A new reading. `None` if nothing has changed, or if a thread that is starting or ending has
     /// no complete group. The last reading then holds, and the next one has the rest.
     fn read_anew(&self) -> Result<Option<CpuReading>, LinuxError> {
-        let mut time = 0;
+        let mut time = self.base.cpu_time.0;
         for clock in &self.clocks {
             let Some(counts) = clock.read_inherited()? else { return Ok(None) };
             time += counts[0].running_ns;
@@ -169,7 +204,8 @@ impl CpuCounters {
         }
         let mut counts = Vec::new();
         for group in &self.groups {
-            let mut sums = vec![Counter::default(); group.metrics.len()];
+            let mut sums: Vec<Counter> =
+                group.metrics.iter().map(|metric| self.base.count(*metric)).collect();
             for task in &group.tasks {
                 let Some(counts) = task.read_inherited()? else { return Ok(None) };
                 for (sum, count) in sums.iter_mut().zip(counts) {
@@ -336,163 +372,4 @@ pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matr
 }
 
 #[cfg(test)]
-mod tests {
-    use rondpoint_core::topology::synthetic;
-
-    use super::super::subject::Start;
-    use super::*;
-    use crate::sleeper::{Sleeper, own_thread};
-
-    fn counter(value: u64, enabled: u64, running: u64) -> Counter {
-        Counter { value, enabled: Nanos(enabled), running: Nanos(running) }
-    }
-
-    fn reading(cpu: usize, counts: &[(Metric, Counter)]) -> CpuReading {
-        CpuReading { cpu, cpu_time: Nanos(0), counts: counts.to_vec() }
-    }
-
-    #[test]
-    fn targets_counted_one_by_one_make_the_matrix() {
-        let machine = synthetic::parse("node:2 core:2").unwrap();
-        let readings = [
-            reading(
-                0,
-                &[
-                    (Metric::DramNode(0), counter(5, 10, 5)),
-                    (Metric::DramNode(1), counter(7, 10, 5)),
-                ],
-            ),
-            reading(
-                1,
-                &[
-                    (Metric::DramNode(0), counter(1, 10, 10)),
-                    (Metric::DramNode(1), counter(0, 10, 10)),
-                ],
-            ),
-            reading(
-                3,
-                &[(Metric::DramNode(0), counter(9, 4, 4)), (Metric::DramNode(1), counter(2, 4, 4))],
-            ),
-        ];
-        let matrix = node_traffic(&readings, &machine).unwrap();
-        assert_eq!(matrix[(0, 0)], counter(6, 20, 15));
-        assert_eq!(matrix[(0, 1)], counter(7, 20, 15));
-        assert_eq!(matrix[(1, 0)], counter(9, 4, 4));
-        assert_eq!(total(&readings, Metric::DramNode(1)), Some(counter(9, 24, 19)));
-    }
-
-    #[test]
-    fn reads_and_writes_stand_for_the_same_time() {
-        let readings = [reading(
-            0,
-            &[
-                (Metric::Writebacks, counter(10, 100, 50)),
-                (Metric::DramNode(0), counter(30, 100, 25)),
-                (Metric::DramNode(1), counter(60, 100, 100)),
-            ],
-        )];
-        let counters = of_process(&readings);
-        assert_eq!(counters.get(Event::DramReads), Some(counter(180, 100, 100)));
-        assert_eq!(counters.get(Event::DramReadsAndWrites), Some(counter(200, 100, 100)));
-        assert_eq!(counters.get(Event::Instructions), None);
-    }
-
-    #[test]
-    fn local_and_remote_make_the_matrix_of_two_nodes_and_of_no_more() {
-        let counts =
-            [(Metric::LocalDram, counter(5, 1, 1)), (Metric::RemoteDram, counter(3, 1, 1))];
-        let two = synthetic::parse("node:2 core:1").unwrap();
-        let matrix = node_traffic(&[reading(1, &counts)], &two).unwrap();
-        assert_eq!((matrix[(1, 1)].value, matrix[(1, 0)].value), (5, 3));
-        let four = synthetic::parse("node:4 core:1").unwrap();
-        assert_eq!(node_traffic(&[reading(1, &counts)], &four), None);
-        assert_eq!(node_traffic(&[reading(1, &[])], &two), None);
-    }
-
-    #[test]
-    fn the_task_clock_of_this_thread_is_split_by_cpu() {
-        let machine = synthetic::parse("node:1 core:1").unwrap();
-        let subject = Subject::tasks(&[0], Start::Now);
-        let (mut counters, problems) = TreeCounters::open(&subject, &machine, &[], 4).unwrap();
-        assert!(problems.is_empty());
-        let readings = counters.read().unwrap();
-        assert_eq!(readings.len(), 1);
-        assert!(counters.metrics().next().is_none());
-    }
-
-    #[test]
-    fn what_did_not_run_is_told_again_and_what_ran_is_read() {
-        let machine = synthetic::parse("node:1 core:1").unwrap();
-        // Another event stands for the unit's, so that this runs where there is no unit.
-        let events = [(Metric::Instructions, clock())];
-        let stopped = Sleeper::start();
-        let number = stopped.identity().pid.0;
-        crate::syscall::process::kill(number as i32, libc::SIGSTOP).unwrap();
-        while !stopped.is_stopped() {}
-        let check = |task: u32, runs: bool| {
-            let subject = Subject::tasks(&[task], Start::Now);
-            let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
-            let first = counters.read().unwrap();
-            let busy = std::time::Instant::now();
-            while busy.elapsed().as_millis() < 2 {}
-            let second = counters.read().unwrap();
-            assert_eq!(second != first, runs, "{first:?} {second:?}");
-            assert_eq!(Some(&counters.cpus[0].last), second.first());
-        };
-        check(number, false);
-        // Of this one CPU only: the test may run on another.
-        let own = crate::syscall::affinity::get(0).unwrap();
-        let counted = [machine.kernel_cpu(0) as usize].into_iter().collect();
-        crate::syscall::affinity::set(0, &counted).unwrap();
-        check(0, true);
-        crate::syscall::affinity::set(0, &own).unwrap();
-    }
-
-    #[test]
-    fn what_is_stopped_stands_still_with_its_times_and_goes_on() {
-        let machine = crate::topology::discover(&crate::Root::live()).unwrap().topology;
-        let subject = Subject::tasks(&[own_thread().0], Start::Now);
-        let events = [(Metric::LlcMisses, clock())];
-        let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
-        let ran = |counters: &mut TreeCounters, milliseconds| {
-            let busy = std::time::Instant::now();
-            while busy.elapsed().as_millis() < milliseconds {}
-            let readings = counters.read().unwrap();
-            let of = total(&readings, Metric::LlcMisses).unwrap();
-            (of.value, of.enabled)
-        };
-        let before = ran(&mut counters, 5);
-        counters.stop(true).unwrap();
-        let (stopped, later) = (ran(&mut counters, 5), ran(&mut counters, 50));
-        assert!(stopped == later && stopped.0 < before.0 + 50_000_000, "{before:?} {later:?}");
-        counters.stop(false).unwrap();
-        assert!(ran(&mut counters, 5).1 > later.1);
-    }
-
-    #[test]
-    fn threads_that_come_and_go_while_their_groups_are_read_break_nothing() {
-        let machine = synthetic::parse("node:1 core:1").unwrap();
-        // As many as it can be, for it is in the making of the group that a thread has a part of
-        // it.
-        let events: Vec<(Metric, pmu::Event)> =
-            (0..64).map(|node| (Metric::DramNode(node), clock())).collect();
-        let (told, hear) = std::sync::mpsc::channel();
-        let parent = std::thread::spawn(move || {
-            told.send(own_thread().0).unwrap();
-            for _ in 0..3000 {
-                std::thread::spawn(|| {}).join().unwrap();
-            }
-        });
-        let task = hear.recv().unwrap();
-        let subject = Subject::tasks(&[task], Start::Now);
-        let (mut counters, problems) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
-        assert!(problems.is_empty(), "{problems:?}");
-        let mut before = Nanos(0);
-        while !parent.is_finished() {
-            let now = counters.read().unwrap()[0].cpu_time;
-            assert!(now >= before);
-            before = now;
-        }
-        parent.join().unwrap();
-    }
-}
+mod tests;

@@ -6,9 +6,11 @@
 //! are sampled: each has the thread, CPU, virtual and physical address.
 
 mod pinned;
+mod returning;
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rondpoint_core::observation::{AddressSample, Samples};
@@ -27,6 +29,7 @@ use crate::perf::sample::{Layout, Sample};
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
 use pinned::Shown;
+use returning::Returning;
 
 /// Most samples of one interval (our choice). Further ones count as lost.
 pub const MAX_SAMPLES: usize = 1 << 20;
@@ -100,6 +103,10 @@ pub struct Sampler {
     reading: Duration,
     paused: bool,
     counts_first_touches: bool,
+    /// As [`Plan::online`].
+    online: PathBuf,
+    /// The CPUs to open anew after they were off, if the events are those of all tasks.
+    returning: Option<Returning>,
     shown: Shown,
     /// Sentence about a pinned event without a counter, not yet taken.
     lost_counter: Option<String>,
@@ -123,6 +130,8 @@ pub struct Plan {
     /// Whether to count the sampled faults on pages without an earlier sample. Every such page is
     /// then remembered.
     pub counts_first_touches: bool,
+    /// The kernel's list of CPUs that are on.
+    pub online: PathBuf,
 }
 
 impl Sampler {
@@ -156,6 +165,8 @@ impl Sampler {
             reading: Duration::ZERO,
             paused: false,
             counts_first_touches: plan.counts_first_touches,
+            online: plan.online.clone(),
+            returning: Returning::of(subject, topology, &plan.online),
             shown: Shown::default(),
             lost_counter: None,
             first_touches: 0,
@@ -292,6 +303,7 @@ impl Sampler {
         self.drain();
         self.close();
         self.rings = rings;
+        self.returning = Returning::of(subject, topology, &self.online);
         Ok(())
     }
 
@@ -450,6 +462,7 @@ impl Sampler {
 
     /// Takes the samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
+        self.reopen_returned();
         if self.kind == Kind::Accesses && !self.paused {
             self.check_pinned();
             if self.samples.list.is_empty() {

@@ -379,7 +379,8 @@ impl Opening<'_> {
         let levels = if self.settings.managing { MANAGED_LEVELS } else { 1 };
         let stores = self.available.samples_stores;
         let counts_first_touches = !self.settings.managing;
-        let plan = Plan { events, buffer, stores, period, levels, counts_first_touches };
+        let online = self.root.in_sys("devices/system/cpu/online");
+        let plan = Plan { events, buffer, stores, period, levels, counts_first_touches, online };
         match Sampler::open(subject, topology, translation, &plan) {
             Ok((mut sampler, problems)) => {
                 notes.extend(sampler.take_lost_counter());

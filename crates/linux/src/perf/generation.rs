@@ -63,6 +63,8 @@ pub struct Available {
     pub period: u64,
     /// Number of which every sampling period is a multiple; 0 for any.
     pub period_step: u64,
+    /// Shortest sampling period; 0 for any.
+    pub period_least: u64,
     /// `(holding node, event)` of requests of one node's CPUs to DRAM, counted outside the cores.
     pub dram_to_node: Vec<(u32, Event)>,
     /// Bytes carried by a directed link, counted outside the cores.
@@ -85,7 +87,8 @@ impl Available {
     /// The sampling period to use: the table's, or `wanted` rounded up to what the unit can do.
     #[must_use]
     pub fn sampling_period(&self, wanted: Option<u64>) -> u64 {
-        let (period, step) = (wanted.unwrap_or(self.period).max(1), self.period_step.max(1));
+        let least = self.period_least.max(1);
+        let (period, step) = (wanted.unwrap_or(self.period).max(least), self.period_step.max(1));
         period.checked_next_multiple_of(step).unwrap_or(u64::MAX - u64::MAX % step)
     }
 
@@ -134,6 +137,7 @@ impl Generation {
             counters: counters.or(entry.counters).unwrap_or(4),
             period: entry.sample.period.unwrap_or(DEFAULT_PERIOD),
             period_step: entry.sample.step.unwrap_or(1),
+            period_least: entry.sample.least.unwrap_or(1),
             absent: entry.absent.clone(),
             ..Available::default()
         };
@@ -273,15 +277,49 @@ impl Resolving<'_> {
         })
     }
 
+    /// The events, each on a CPU of the node of its unit's device if the line needs that. The
+    /// kernel takes any CPU for such a unit and reads it on the CPU of its `cpumask`.
+    ///
+    /// # Errors
+    /// There are several nodes, and a device tells none with CPUs.
+    fn placed(
+        &self,
+        line: &UncoreLine,
+        text: &str,
+        events: Vec<(String, Event)>,
+    ) -> Result<Vec<(String, Event)>, LinuxError> {
+        if !line.of_device || self.nodes.len() < 2 {
+            return Ok(events);
+        }
+        let place = |(unit, event): (String, Event)| {
+            let home = self.pmus.get(&unit).and_then(|unit| unit.home);
+            let home = home.ok_or_else(|| LinuxError::Input {
+                what: format!("event `{text}`"),
+                problem: format!(
+                    "`{unit}` does not tell its node: its CPU is the one that found it"
+                ),
+            })?;
+            Ok((unit, Event { cpus: Some(vec![home]), ..event }))
+        };
+        events.into_iter().map(place).collect()
+    }
+
     /// Adds all events of the line on all their units, or none.
     fn counts(&mut self, line: &UncoreLine, available: &mut Available) -> bool {
         let mut counts = Vec::new();
         for text in line.expanded() {
             let Some(events) = self.each(line.metric.name(), &text) else { return false };
-            if let Some(reason) = self.unlisted(line, &text, &events) {
-                self.missing.push((line.metric.name().to_string(), reason));
-                return false;
-            }
+            let placed = match self.unlisted(line, &text, &events) {
+                Some(reason) => Err(reason),
+                None => self.placed(line, &text, events),
+            };
+            let events = match placed {
+                Ok(events) => events,
+                Err(reason) => {
+                    self.missing.push((line.metric.name().to_string(), reason));
+                    return false;
+                }
+            };
             counts.extend(events.into_iter().map(|(unit, event)| UncoreCount {
                 metric: line.metric,
                 unit,
@@ -353,5 +391,58 @@ mod tests {
         let missing: Vec<&str> = available.missing.iter().map(|(name, _)| name.as_str()).collect();
         assert!(missing.contains(&"dram_node") && missing.contains(&"llc_misses"), "{missing:?}");
         assert!(available.sample.is_empty() && available.dram_to_node.is_empty());
+    }
+
+    /// Two controllers of an Altra, both found by CPU 0. `nodes`: what their devices tell.
+    fn altra(nodes: [Option<i32>; 2], memory: &[u32]) -> Vec<(String, Option<Vec<u32>>)> {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        let write = |path: std::path::PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("{text}\n")).unwrap();
+        };
+        let sys = |path: &str| root.in_sys(path);
+        fs::create_dir_all(sys("bus/event_source/devices")).unwrap();
+        for (index, node) in nodes.into_iter().enumerate() {
+            let device = format!("devices/platform/ARMHD620:0{index}");
+            let unit = format!("arm_dmc620_{}0008c000", 1 + 4 * index);
+            write(sys(&format!("{device}/{unit}/type")), "20");
+            write(sys(&format!("{device}/{unit}/format/event")), "config2:3-8");
+            write(sys(&format!("{device}/{unit}/format/clkdiv2")), "config2:9");
+            write(sys(&format!("{device}/{unit}/cpumask")), "0");
+            if let Some(node) = node {
+                write(sys(&format!("{device}/numa_node")), &node.to_string());
+            }
+            let link = sys("bus/event_source/devices").join(&unit);
+            std::os::unix::fs::symlink(format!("../../../{device}/{unit}"), link).unwrap();
+        }
+        write(sys("devices/system/node/node0/cpulist"), "0-79");
+        write(sys("devices/system/node/node1/cpulist"), "80-159");
+        let (pmus, problems) = Pmus::discover(&root).unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        let identity = CpuIdentity {
+            vendor: "0x41".to_string(),
+            model: Some(0xd0c),
+            ..CpuIdentity::default()
+        };
+        let available = Generation::choose(&pmus, &identity).resolve(&pmus, memory);
+        let is_told = |(name, why): &(String, LinuxError)| {
+            name == "controller_bytes" && why.to_string().contains("does not tell its node")
+        };
+        assert_eq!(available.uncore.is_empty(), available.missing.iter().any(is_told));
+        available.uncore.into_iter().map(|count| (count.unit, count.event.cpus)).collect()
+    }
+
+    #[test]
+    fn a_controller_counts_for_the_node_of_its_device_and_not_for_the_cpu_that_found_it() {
+        let unit = |name: &str, cpu| (name.to_string(), Some(vec![cpu]));
+        let names = ["arm_dmc620_10008c000", "arm_dmc620_50008c000"];
+        let expected = [unit(names[0], 0), unit(names[1], 80)];
+        assert_eq!(altra([Some(0), Some(1)], &[0, 1]), expected);
+        for unknown in [None, Some(-1), Some(7)] {
+            assert_eq!(altra([Some(0), unknown], &[0, 1]), [], "{unknown:?}");
+        }
+        // One node: there is no other that they could count for.
+        assert_eq!(altra([None, None], &[0]), [unit(names[0], 0), unit(names[1], 0)]);
     }
 }

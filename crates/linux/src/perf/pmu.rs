@@ -12,6 +12,8 @@ use crate::LinuxError;
 use crate::parse::{ParseError, cpulist, fields};
 use crate::root::{self, Root};
 
+mod home;
+
 /// The bits of one format field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
@@ -34,6 +36,9 @@ pub struct Pmu {
     pub aliases: BTreeMap<String, String>,
     /// CPUs to open events on; `None` for a unit of each CPU.
     pub cpus: Option<Vec<u32>>,
+    /// The first CPU of the node of the unit's device; `None` if the device tells no node, or one
+    /// without CPUs.
+    pub home: Option<u32>,
     /// Files of `caps/`, by name.
     pub caps: BTreeMap<String, String>,
     /// Files of `links/`, by name: `FROM TO`, the nodes of a link. Only the lab's node unit has
@@ -68,7 +73,7 @@ impl Pmus {
         let mut units = BTreeMap::new();
         let mut problems = Vec::new();
         for name in root::list(&directory)? {
-            match read_unit(&directory, &name) {
+            match read_unit(root, &directory, &name) {
                 Ok(Some(unit)) => drop(units.insert(name, unit)),
                 Ok(None) => {}
                 Err(problem) => problems.push(problem),
@@ -302,7 +307,7 @@ fn generic(word: &str, spec: &EventSpec) -> Option<Event> {
     Some(Event { name: spec.to_string(), attr: Attr::counting(kind, config), cpus: None })
 }
 
-fn read_unit(directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
+fn read_unit(root: &Root, directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
     let path = directory.join(name);
     let Some(kind) = parsed(&path.join("type"), type_number)? else { return Ok(None) };
     let mut format = BTreeMap::new();
@@ -315,9 +320,10 @@ fn read_unit(directory: &Path, name: &str) -> Result<Option<Pmu>, LinuxError> {
     // `NAME.scale`, `NAME.unit` and `NAME.snapshot` are properties of the event.
     aliases.retain(|alias, _| !alias.contains('.'));
     let cpus = parsed(&path.join("cpumask"), cpulist::parse)?;
+    let home = home::of_device(root, &path)?;
     let caps = texts(&path.join("caps"))?;
     let links = texts(&path.join("links"))?;
-    Ok(Some(Pmu { name: name.to_string(), kind, format, aliases, cpus, caps, links }))
+    Ok(Some(Pmu { name: name.to_string(), kind, format, aliases, cpus, home, caps, links }))
 }
 
 /// Texts of the files of a directory, by name.

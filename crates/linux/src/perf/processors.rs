@@ -99,6 +99,8 @@ pub struct Sample {
     pub period: Option<u64>,
     /// Number of which every period is a multiple; absent for 1.
     pub step: Option<u64>,
+    /// Shortest period that the unit takes; absent for 1.
+    pub least: Option<u64>,
     /// Least latency of a sampled load, cycles.
     pub latency: Option<u32>,
 }
@@ -112,6 +114,10 @@ pub struct UncoreLine {
     /// Name of an event that the units must list in sysfs, because their fields do not tell
     /// whether they count.
     pub listed: Option<String>,
+    /// Whether a unit belongs to the node of its device, because its `cpumask` has the CPU that
+    /// found it. On a machine with several nodes, each unit then needs a device with a node.
+    #[serde(default)]
+    pub of_device: bool,
     /// Event strings whose counts are summed.
     pub events: Vec<String>,
     /// The values of `{event}` and `{index}`, one event string for each.
@@ -208,6 +214,7 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
         buffer: entry.sample.buffer.clone().or(of_parent.buffer),
         period: entry.sample.period.or(of_parent.period),
         step: entry.sample.step.or(of_parent.step),
+        least: entry.sample.least.or(of_parent.least),
         latency: entry.sample.latency.or(of_parent.latency),
         loads,
     };

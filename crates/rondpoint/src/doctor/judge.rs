@@ -124,7 +124,7 @@ pub(super) fn judge(readings: &[Reading]) -> Vec<Finding> {
 
 /// Whether other programs were too loud for this reading to tell anything. A counter that runs by
 /// itself looks the same, but does not follow the load at all.
-fn is_busy(reading: &Reading) -> bool {
+pub(super) fn is_busy(reading: &Reading) -> bool {
     let place = &reading.places[reading.expected];
     !reading.is_own
         && place.idle > BUSY * reading.amount

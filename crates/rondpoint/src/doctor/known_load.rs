@@ -20,7 +20,9 @@ use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
 use rondpoint_linux::topology::Discovered;
 
 use super::controllers::{Controllers, UnitCount};
+use super::coverage::Coverage;
 use super::judge::{Finding, Place, Reading, judge};
+use super::{Check, good, limited, missing};
 use crate::calibrate::{chase, stream};
 
 /// All loads together.
@@ -45,13 +47,54 @@ const OF_A_UNIT: (f64, f64) = (0.6, 1.7);
 const OF_SAMPLES: (f64, f64) = (0.6, 1.01);
 
 /// What was found out.
-pub(super) struct Checked {
+struct Checked {
     /// How many loads ran.
-    pub(super) loads: usize,
-    /// The metrics that were compared, ascending.
-    pub(super) metrics: Vec<String>,
+    loads: usize,
+    /// The metrics that were compared, and those that could not be.
+    coverage: Coverage,
     /// Metrics that are wrong, and how.
-    pub(super) findings: Vec<Finding>,
+    findings: Vec<Finding>,
+}
+
+/// Runs the known loads and puts what they show beside the other checks.
+///
+/// # Errors
+/// No CPU may be used, a node gives no memory, or a counter cannot be read.
+pub(super) fn put(
+    machine: &Discovered,
+    available: &Available,
+    checks: &mut Vec<Check>,
+) -> Result<Vec<Finding>> {
+    let checked = check(machine, available)?;
+    checks.extend(verdicts(&checked));
+    Ok(checked.findings)
+}
+
+/// A check for the metrics that agree, one for those that tell nothing, and one for each lie.
+fn verdicts(Checked { loads, coverage, findings }: &Checked) -> Vec<Check> {
+    const NAME: &str = "known load";
+    let Coverage { compared, drowned } = coverage;
+    let lies = |metric: &&String| findings.iter().any(|lie| lie.metric == **metric);
+    let agree: Vec<&str> =
+        compared.iter().filter(|metric| !lies(metric)).map(String::as_str).collect();
+    let mut checks = Vec::new();
+    if compared.is_empty() && drowned.is_empty() {
+        let finding = "no counter or sampler works here, so there is nothing to compare";
+        checks.push(missing(NAME, finding, None));
+    } else if !agree.is_empty() {
+        checks.push(good(NAME, format!("{} agree with {loads} loads", agree.join(", "))));
+    } else if !compared.is_empty() {
+        checks.push(limited(NAME, format!("no counter agrees with {loads} loads"), None));
+    }
+    if !drowned.is_empty() {
+        let finding = format!(
+            "other programs are too loud to compare {}; try again on a quiet machine",
+            drowned.join(", ")
+        );
+        checks.push(limited(NAME, finding, None));
+    }
+    checks.extend(findings.iter().map(|lie| limited(NAME, lie.sentence.clone(), None)));
+    checks
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -81,8 +124,8 @@ struct Look {
 /// Runs the loads, at most one second of them where there are few nodes.
 ///
 /// # Errors
-/// No CPU may be used, a node gives no memory, or a counter cannot be read.
-pub(super) fn check(machine: &Discovered, available: &Available) -> Result<Checked> {
+/// As [`put`].
+fn check(machine: &Discovered, available: &Available) -> Result<Checked> {
     let topology = &machine.topology;
     let settings = Settings {
         metrics: Some(vec![
@@ -132,10 +175,11 @@ pub(super) fn check(machine: &Discovered, available: &Available) -> Result<Check
             readings.extend(bench.readings(&load, &window));
         }
     }
-    let mut metrics: Vec<String> = readings.iter().map(|reading| reading.metric.clone()).collect();
-    metrics.sort();
-    metrics.dedup();
-    Ok(Checked { loads: 2 * pairs.len(), metrics, findings: judge(&readings) })
+    Ok(Checked {
+        loads: 2 * pairs.len(),
+        coverage: Coverage::of(&readings),
+        findings: judge(&readings),
+    })
 }
 
 /// For each node with memory a CPU of its own and one of another node, as far as there are:
@@ -383,5 +427,29 @@ impl Bench<'_> {
             }
         }
         Some(reading)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(compared: &[&str], drowned: &[&str]) -> Vec<String> {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let coverage = Coverage { compared: names(compared), drowned: names(drowned) };
+        let checks = verdicts(&Checked { loads: 8, coverage, findings: Vec::new() });
+        checks.into_iter().map(|check| check.finding).collect()
+    }
+
+    #[test]
+    fn what_was_not_compared_does_not_agree() {
+        let agree = "llc_misses agree with 8 loads".to_string();
+        let loud = "other programs are too loud to compare dram_to_node, link_out; try again on a \
+            quiet machine"
+            .to_string();
+        assert_eq!(shown(&["llc_misses"], &[])[..], *std::slice::from_ref(&agree));
+        assert_eq!(shown(&["llc_misses"], &["dram_to_node", "link_out"]), [agree, loud.clone()]);
+        assert_eq!(shown(&[], &["dram_to_node", "link_out"]), [loud]);
+        assert!(shown(&[], &[])[0].starts_with("no counter or sampler works here"));
     }
 }

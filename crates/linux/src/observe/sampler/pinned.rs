@@ -102,6 +102,7 @@ mod tests {
             period: 1 << 40,
             levels: 1,
             counts_first_touches: false,
+            online: std::path::PathBuf::new(),
         };
         let translation = Translation::new(machine, PhysicalMap::default(), Vendor::Intel);
         let subject = Subject::tasks(&[own_thread().0], Start::Now);

@@ -86,10 +86,12 @@ fn processors_find_their_table() {
     check("GenuineIntel", 6, &[0x8f, 0xcf], "sapphire-rapids");
     check("GenuineIntel", 6, &[0xad, 0xae], "granite-rapids");
     check("GenuineIntel", 6, &[0xaf], "sierra-forest");
-    check("GenuineIntel", 6, &[0x01, 0x3a, 0x97], "generic");
+    check("GenuineIntel", 6, &[0x01, 0x3c, 0x97, 0xdd], "generic");
+    check("GenuineIntel", 6, &[0x1e, 0x25, 0x2a, 0x2c, 0x2d, 0x2f, 0x3a], "generic-of-all-nodes");
     check("AuthenticAMD", 16, &[0x02, 0x09], "amd-fam10h");
     check("AuthenticAMD", 21, &[0x01, 0x60], "amd-fam15h");
-    check("AuthenticAMD", 15, &[0x41], "generic");
+    check("AuthenticAMD", 15, &[0x41], "generic-of-all-nodes");
+    check("AuthenticAMD", 27, &[0x00], "generic");
 }
 
 /// Models by `bsp_init_amd`, arch/x86/kernel/cpu/amd.c, Linux 6.12.
@@ -108,6 +110,8 @@ fn arm_is_known_by_part_and_power_by_name() {
     check("0x41", 0, &[0xd0c], "neoverse-n1");
     check("0x41", 0, &[0xd40], "neoverse-v1");
     check("0x41", 0, &[0xd49], "neoverse-n2");
+    check("0x6d", 0, &[0xd49], "neoverse-n2");
+    check("0x6d", 0, &[0xd4f], "generic");
     check("0x41", 0, &[0xd4f], "neoverse-v2");
     check("0xc0", 0, &[0xac3, 0xac4], "ampere-one");
     check("0x41", 0, &[0xd0b], "generic");
@@ -135,11 +139,22 @@ fn a_child_replaces_and_removes_lines_of_its_parent() {
     assert_eq!(lines(&entry("neoverse-n1"), UncoreMetric::ControllerBytes), 3);
 }
 
+/// The kernel's `node-loads` is local memory from Haswell on, and all memory before.
+#[test]
+fn what_counts_the_memory_of_all_nodes_is_not_taken_for_local() {
+    let entry = |name: &str| all().find(|entry| entry.name == name).unwrap();
+    let (newer, older) = (entry("generic"), entry("generic-of-all-nodes"));
+    assert_eq!(newer.core["local_dram"], "node-loads");
+    assert!(!older.core.contains_key("local_dram") && older.absent.contains_key("local_dram"));
+    assert_eq!(older.core["remote_dram"], "node-load-misses");
+}
+
 #[test]
 fn a_series_is_written_out() {
     let line = UncoreLine {
         metric: UncoreMetric::LinkOut,
         listed: None,
+        of_device: false,
         events: vec!["amd_df/event={event},name=link{index}/".to_string()],
         series: Some(Series { first: 0x7c7, step: 0x40, count: 2 }),
         bytes: None,

@@ -172,7 +172,7 @@ impl Copies {
     /// Copies every file to every node. What killed runs left is removed before.
     ///
     /// # Errors
-    /// A file cannot be read, or memory cannot be written.
+    /// A file cannot be read, memory cannot be written, or processes would not take the copies.
     pub(super) fn make(
         places: &[Place],
         originals: &[Original],
@@ -182,6 +182,7 @@ impl Copies {
         remove_left_over(Path::new(MEMORY));
         let nodes = places.iter().map(|place| place.node).collect();
         let copies = Self::in_new_folder(Path::new(MEMORY), nodes)?;
+        mount::may_replace(originals, &copies._lock)?;
         let files = originals.iter().enumerate().map(|(position, original)| {
             let facts = original.file.metadata()?;
             let made = match mode {
@@ -394,6 +395,8 @@ fn remove_left_over(parent: &Path) {
         }
     }
 }
+
+mod mount;
 
 #[cfg(test)]
 mod tests;

@@ -228,6 +228,20 @@ fn copies_that_have_gone_leave_the_original() {
 }
 
 #[test]
+fn a_program_gets_copies_only_where_they_may_be_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = original(&folder, 100).path;
+    let with = |mode: u32| {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        [Original::open(&path, None).unwrap()]
+    };
+    assert!(mount::may_be_on(true, &with(0o644)).is_ok());
+    assert!(mount::may_be_on(false, &with(0o755)).is_ok());
+    let error = mount::may_be_on(true, &with(0o755)).unwrap_err().to_string();
+    assert!(error.contains("mounted with noexec"), "{error}");
+}
+
+#[test]
 fn copying_is_measured() {
     let folder = tempfile::tempdir().unwrap();
     let speed = measure(&two_places(), &original(&folder, 1 << 20)).unwrap();
