@@ -2,8 +2,9 @@
 //!
 //! A claim is a local socket with an abstract name (unix(7)) made of the process's number and start
 //! time. The kernel removes it when its holder ends for any reason. All users can see it. A claim
-//! counts only if root, this user or the owner of the process holds it. If its queue is full, its
-//! holder is unknown; the claim then counts, and the process is left alone.
+//! counts only if root, this user or the owner of the process holds it. Each claim has several
+//! names, so that another user who takes one prevents no claim. If the queue of a socket is full,
+//! its holder is unknown; the claim then counts, and the process is left alone.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -21,6 +22,10 @@ use crate::syscall::process::effective_user;
 
 /// Most ancestors whose claims are checked: several times the depth of real process trees.
 const ANCESTORS: usize = 64;
+
+/// Names of a claim (our choice). A process of another user or in another PID namespace may have
+/// bound some of them.
+const NAMES: usize = 8;
 
 /// A claim on a process. Dropping it ends the claim.
 #[derive(Debug)]
@@ -40,34 +45,61 @@ pub struct Holder {
 /// Claims a process.
 ///
 /// # Errors
-/// Another Rondpoint manages it, or one of its ancestors.
+/// Another Rondpoint manages it or one of its ancestors. Or other users have all names of the
+/// claim.
 pub fn claim(root: &Root, process: Identity) -> Result<Claim, Holder> {
     // The claim is made before the check, so that of two managers that begin together at least one
     // finds the other.
-    let socket = name(process).ok().map(|name| UnixListener::bind_addr(&name));
-    if let Some(Err(error)) = &socket
-        && error.kind() == io::ErrorKind::AddrInUse
-        && let Some(manager) = holder(root, process)
-    {
+    let (mut socket, mut are_all_taken) = (None, true);
+    for number in 0..NAMES {
+        let bound = name(process, number).and_then(|name| UnixListener::bind_addr(&name));
+        match bound {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if let Some(manager) = holder_of(root, process, number) {
+                    return Err(Holder { managed: process.pid, manager });
+                }
+            }
+            // Without sockets, as in some sandboxes, there are no claims.
+            other => {
+                are_all_taken = false;
+                socket = other.ok().map(|listener| (number, listener));
+                break;
+            }
+        }
+    }
+    let own = socket.as_ref().map(|(number, _)| *number);
+    if let Some(manager) = holder(root, process, own) {
         return Err(Holder { managed: process.pid, manager });
     }
     for ancestor in ancestors(root, process.pid) {
-        if let Some(manager) = holder(root, ancestor) {
+        if let Some(manager) = holder(root, ancestor, None) {
             return Err(Holder { managed: ancestor.pid, manager });
         }
     }
-    Ok(Claim { _socket: socket.and_then(Result::ok) })
+    match are_all_taken {
+        true => Err(Holder { managed: process.pid, manager: None }),
+        false => Ok(Claim { _socket: socket.map(|(_, socket)| socket) }),
+    }
 }
 
-fn name(process: Identity) -> io::Result<SocketAddr> {
+fn name(process: Identity, number: usize) -> io::Result<SocketAddr> {
     let name = format!("rondpoint-manager-{}-{}", process.pid, process.started.0);
-    SocketAddr::from_abstract_name(name)
+    SocketAddr::from_abstract_name(match number {
+        0 => name,
+        _ => format!("{name}-{number}"),
+    })
 }
 
-/// The manager that holds a valid claim on a process; `Some(None)` if its number is not known. It
+/// The manager that holds a valid claim on a process, by any name except `own`.
+fn holder(root: &Root, process: Identity, own: Option<usize>) -> Option<Option<u32>> {
+    let names = (0..NAMES).filter(|number| Some(*number) != own);
+    names.filter_map(|number| holder_of(root, process, number)).next()
+}
+
+/// The manager that holds a valid claim by one name; `Some(None)` if its number is not known. It
 /// connects without waiting, because every user may make a socket of this name and fill its queue.
-fn holder(root: &Root, process: Identity) -> Option<Option<u32>> {
-    let stream = match peer::connect_within(&name(process).ok()?, Duration::ZERO) {
+fn holder_of(root: &Root, process: Identity, number: usize) -> Option<Option<u32>> {
+    let stream = match peer::connect_within(&name(process, number).ok()?, Duration::ZERO) {
         Ok(stream) => stream,
         Err(error) => return (error.kind() == io::ErrorKind::WouldBlock).then_some(None),
     };
@@ -136,6 +168,26 @@ mod tests {
         assert_eq!(refused.managed, own.pid);
     }
 
+    /// No socket counts for a process without an owner, as none of another user does.
+    #[test]
+    fn a_stranger_with_the_name_of_a_claim_prevents_none() {
+        let sleeper = Sleeper::start();
+        let process = sleeper.identity();
+        let folder = tempfile::tempdir().expect("a folder");
+        let (strangers, root) = (Root::captured(folder.path()), Root::live());
+        let taken = UnixListener::bind_addr(&name(process, 0).expect("short")).expect("free");
+        let held = claim(&strangers, process).expect("the name counts for nothing");
+        drop(taken);
+        let own = std::process::id();
+        let refused = claim(&root, process).expect_err("it is managed");
+        assert_eq!(refused, Holder { managed: process.pid, manager: Some(own) });
+        drop(held);
+        let all: Vec<Claim> = (0..NAMES).filter_map(|_| claim(&strangers, process).ok()).collect();
+        assert_eq!(all.len(), NAMES);
+        let refused = claim(&strangers, process).expect_err("no name is left for a claim");
+        assert_eq!(refused.manager, None);
+    }
+
     /// What the test process in another PID namespace prints before the name of its socket.
     const NAMED: &str = "claims ";
     const IS_INSIDE: &str = "RONDPOINT_CLAIMS_INSIDE";
@@ -146,7 +198,7 @@ mod tests {
         let process = Identity::of(&root, Pid(std::process::id())).expect("this process lives");
         println!("\n{NAMED}rondpoint-manager-{}-{}", process.pid, process.started.0);
         io::stdin().read_line(&mut String::new()).expect("the outer process writes a line");
-        let name = name(process).expect("it is short");
+        let name = name(process, 0).expect("it is short");
         let taken = UnixListener::bind_addr(&name).expect_err("the outer process has it");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         assert!(claim(&root, process).is_ok(), "a manager outside names another process");

@@ -55,9 +55,13 @@ pub fn path_of(root: &Root, pid: Pid) -> Result<Option<String>, LinuxError> {
 }
 
 /// The effective CPUs of a cpuset, the kernel's numbers. `None` if they cannot be read, as for a
-/// group outside the namespace of this process.
+/// group outside the cgroup namespace of this process. The kernel tells such a group as `/../other`
+/// (cgroup_namespaces(7)), which would lead out of the mounted hierarchy.
 #[must_use]
 pub fn cpus(root: &Root, path: &str) -> Option<CpuSet> {
+    if path.split('/').any(|part| part == "..") {
+        return None;
+    }
     let inside = Path::new(path.trim_start_matches('/'));
     let read = |base: &str, file: &str| {
         let file = root.in_sys("fs/cgroup").join(base).join(inside).join(file);
@@ -106,6 +110,19 @@ mod tests {
             fs::write(root.in_sys(folder).join(file), format!("{list}\n")).unwrap();
             assert_eq!(cpus_of(&root, Pid(7)).unwrap().to_string(), list);
         }
+    }
+
+    #[test]
+    fn a_cpuset_outside_the_namespace_is_not_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        for folder in ["fs/cgroup", "fs/other", "fs/cgroup/other"] {
+            fs::create_dir_all(root.in_sys(folder)).unwrap();
+            fs::write(root.in_sys(folder).join("cpuset.cpus.effective"), "0\n").unwrap();
+        }
+        assert_eq!(cpus(&root, "/../other"), None);
+        assert_eq!(cpus(&root, "/.."), None);
+        assert!(cpus(&root, "/").is_some() && cpus(&root, "/other").is_some());
     }
 
     #[test]

@@ -102,7 +102,8 @@ pub fn freeze(
         _ => {}
     }
     if let Some(freezer) = Freezer::of(root, process.pid) {
-        if freezer.is_frozen().map_err(|source| call("read", number, source))? {
+        let is_others = || -> io::Result<bool> { Ok(freezer.is_frozen()? || freezer.is_on()?) };
+        if is_others().map_err(|source| call("read", number, source))? {
             return Ok(Freeze::AlreadyStopped);
         }
         let farewell = ledger.freeze(process, Means::Cgroup)?;

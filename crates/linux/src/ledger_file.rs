@@ -1,9 +1,10 @@
 //! The ledger on disk: the inverse of each change, written before the change is made.
 //!
-//! Each manager has one file: lines of JSON that are only ever appended. The manager holds a lock
-//! on it (flock(2)), which the kernel releases when the last process that has it open ends. So the
-//! ledger of a live manager is recognised in any namespace or container. A manager removes its file
-//! after it has undone everything. `rondpoint restore` undoes the entries of files without a lock.
+//! Each manager has one file: lines of JSON that are appended. The manager holds a lock on it
+//! (flock(2)), which the kernel releases when the last process that has it open ends. So the ledger
+//! of a live manager is recognised in any namespace or container. A manager removes its file after
+//! it has undone everything. `rondpoint restore` undoes the entries of files without a lock. A file
+//! that has grown is replaced by one with the lines that are still needed.
 //!
 //! The file is not synced to the disk, because a crash of the machine ends the changes as well.
 
@@ -22,6 +23,7 @@ use crate::root::{Root, is_absent};
 use crate::syscall::guardian::Line;
 use crate::syscall::process::effective_user;
 
+mod compact;
 mod ended;
 mod entry;
 mod legacy;
@@ -29,6 +31,7 @@ mod namespaces;
 
 pub use self::ended::Ended;
 pub use self::entry::{Entry, MaskEntry};
+use self::legacy::LARGEST;
 pub use self::legacy::{Found, Left, Legacy, each_left, left_behind, left_by_others};
 use self::namespaces::Namespaces;
 
@@ -41,11 +44,17 @@ const NEW_SUFFIX: &str = ".new";
 /// a dead manager.
 const ATTEMPTS: u32 = 64;
 
+/// Length of a ledger, bytes, at which lines that are not needed are first dropped (our choice). In
+/// a release build that takes some 10 ms.
+const COMPACT: u64 = 1 << 20;
+
 /// A manager's own ledger, open for writing.
 #[derive(Debug)]
 pub struct LedgerFile {
     path: PathBuf,
     file: File,
+    /// Length, bytes, beyond which lines that are not needed are dropped.
+    compact_at: u64,
 }
 
 impl LedgerFile {
@@ -103,7 +112,7 @@ impl LedgerFile {
         options.write(true).create_new(true).mode(0o600);
         let file =
             options.open(&unfinished).map_err(|source| failed(&unfinished, "create", source))?;
-        let mut ledger = Self { path: unfinished, file };
+        let mut ledger = Self { path: unfinished, file, compact_at: COMPACT };
         let finished = ledger.finish((own, started), &path);
         match finished {
             Ok(()) => Ok(Self { path, ..ledger }),
@@ -147,13 +156,18 @@ impl LedgerFile {
     /// Appends entries with one write(2); none for no entries.
     ///
     /// # Errors
-    /// The disk is full or has failed, or the file was removed or moved. The changes of these
-    /// entries must not be made.
+    /// The disk is full or has failed, the file was removed or moved, or it would be too long to be
+    /// read. The changes of these entries must not be made.
     pub fn write(&mut self, entries: &[Entry]) -> Result<(), LinuxError> {
         if entries.is_empty() {
             return Ok(());
         }
         let text: String = entries.iter().map(line).collect();
+        self.make_room(text.len() as u64);
+        self.put(&text)
+    }
+
+    fn put(&mut self, text: &str) -> Result<(), LinuxError> {
         let written = match self.is_in_place() {
             Ok(true) => self.append(text.as_bytes()),
             Ok(false) => Err(io::ErrorKind::NotFound.into()),
@@ -162,10 +176,52 @@ impl LedgerFile {
         written.map_err(|source| failed(&self.path, "write", source))
     }
 
+    /// Drops the lines that are not needed if the file would be long. Where that fails, as on a
+    /// full disk, the longer file stays.
+    fn make_room(&mut self, more: u64) {
+        let Ok(length) = self.file.stream_position() else { return };
+        if length.saturating_add(more) <= self.compact_at {
+            return;
+        }
+        if let Ok(file) = self.compacted() {
+            self.file = file;
+        }
+        let wanted = self.file.stream_position().unwrap_or(length).saturating_add(more);
+        // The lines read in all are at most a few times those written.
+        self.compact_at = wanted.saturating_mul(2).min(wanted.midpoint(LARGEST)).max(COMPACT);
+    }
+
+    /// A locked file in the place of this one, with the lines that are needed. A kill leaves either
+    /// of the two at the path.
+    fn compacted(&self) -> io::Result<File> {
+        if !self.is_in_place()? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let lives = |process: &Identity| process.lives(&Root::live()).unwrap_or(true);
+        let text = compact::needed(&fs::read_to_string(&self.path)?, lives);
+        let unfinished = self.path.with_extension(&NEW_SUFFIX[1..]);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&unfinished)?;
+        let mut replace = || -> io::Result<()> {
+            file.try_lock()?;
+            file.write_all(text.as_bytes())?;
+            fs::rename(&unfinished, &self.path)
+        };
+        let replaced = replace();
+        if replaced.is_err() {
+            let _ = fs::remove_file(&unfinished);
+        }
+        replaced.map(|()| file)
+    }
+
     /// Appends bytes. If a full disk takes only a part of a line, the part is removed, because the
-    /// next line would be joined to it.
+    /// next line would be joined to it. A file that no restore would read is not made.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let before = self.file.stream_position()?;
+        if before.saturating_add(bytes.len() as u64) > LARGEST {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         self.file.write_all(bytes).inspect_err(|_| {
             let cut = self.file.set_len(before);
             let _ = cut.and_then(|()| self.file.seek(SeekFrom::Start(before)));
@@ -179,9 +235,13 @@ impl LedgerFile {
     /// As [`LedgerFile::write`]: the process must not be stopped.
     pub fn freeze(&mut self, process: Identity, means: Means) -> Result<Farewell, LinuxError> {
         let (pid, started) = (process.pid.0, process.started.0);
+        let (freeze, thaw) = (Entry::Freeze { pid, started, means }, Entry::Thaw { pid, started });
+        let (freeze, thaw) = (line(&freeze), line(&thaw));
+        // Before the file is cloned, which may be replaced here.
+        self.make_room((freeze.len() + thaw.len()) as u64);
         let file = self.file.try_clone().map_err(|source| failed(&self.path, "open", source))?;
-        self.write(&[Entry::Freeze { pid, started, means }])?;
-        Ok(Farewell { file, line: line(&Entry::Thaw { pid, started }) })
+        self.put(&freeze)?;
+        Ok(Farewell { file, line: thaw })
     }
 
     /// Removes the ledger. All changes were undone, or may stay.

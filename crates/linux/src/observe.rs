@@ -93,6 +93,9 @@ pub struct Look {
     pub bad_records: u64,
     /// CPU time spent on reading samples since the last look.
     pub reading_samples: Duration,
+    /// Samples of processes that are not followed, kept in no list. Lost ones are in it by their
+    /// share.
+    pub samples_of_others: u64,
 }
 
 impl Observer {
@@ -155,6 +158,9 @@ impl Observer {
     /// Sets the trees to observe, by their roots with start times. Processes in `left` and their
     /// descendants are left out.
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
+        if let Some(sampler) = &mut self.sensors.sampler {
+            sampler.follow_too(roots.keys().copied());
+        }
         self.sensors.tasks.follow(roots, left);
     }
 
@@ -366,9 +372,11 @@ impl Observer {
         self.drain();
         let reading_samples =
             self.sensors.sampler.as_mut().map_or(Duration::ZERO, Sampler::take_reading);
-        let (samples, news) = match &mut self.sensors.sampler {
+        let mut dropped = 0;
+        let (mut samples, news) = match &mut self.sensors.sampler {
             Some(sampler) => {
                 let (samples, news) = sampler.take();
+                dropped = sampler.take_dropped();
                 self.sensors.notes.extend(sampler.take_lost_counter());
                 (Some((sampler.kind, samples)), news)
             }
@@ -385,6 +393,13 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let controller_lines = self.sensors.uncore.controller_lines()?;
         let mut processes = self.sensors.tasks.observe(topology, births)?;
+        let samples_of_others = match &mut samples {
+            Some((_, samples)) if self.sensors.tasks.first().is_none() => {
+                self.sensors.keep_ours(samples, dropped)
+            }
+            _ => 0,
+        };
+        self.sensors.rest_while_idle(topology);
         // A manager shows no names, and the names of all programs that ever ran have no limit.
         if !self.sensors.managing {
             self.names.extend(news.names);
@@ -438,6 +453,7 @@ impl Observer {
             },
             bad_records: news.bad_records,
             reading_samples,
+            samples_of_others,
         })
     }
 }

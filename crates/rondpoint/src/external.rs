@@ -27,7 +27,13 @@ impl External {
         let own = std::env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent).map(Path::to_path_buf);
         let along = std::env::var_os("PATH").unwrap_or_default();
-        let folders = beside.into_iter().chain(std::env::split_paths(&along));
+        self.find_in(beside.into_iter().chain(std::env::split_paths(&along)))
+    }
+
+    /// The first of these folders with the program. An empty or relative one depends on the working
+    /// directory, which another user may write.
+    fn find_in(&self, folders: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
+        let folders = folders.filter(|folder| folder.is_absolute());
         folders.map(|folder| folder.join(self.program)).find(|path| is_program(path))
     }
 
@@ -50,4 +56,28 @@ fn is_program(path: &Path) -> bool {
     let may_run =
         |found: std::fs::Metadata| found.is_file() && found.permissions().mode() & 0o111 != 0;
     std::fs::metadata(path).is_ok_and(may_run)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without PATH, or with an empty part of it, a program of the working directory would be run,
+    /// perhaps by root.
+    #[test]
+    fn no_program_of_the_working_directory_is_run() {
+        let here = std::env::current_dir().expect("a folder");
+        let program = std::env::current_exe().expect("this program");
+        let name = program.file_name().expect("a name").to_str().expect("text");
+        let this = External { command: "x", program: String::leak(name.to_owned()) };
+        let folder = program.parent().expect("a folder");
+        let up = "../".repeat(here.components().count());
+        let relative = Path::new(&up).join(folder.strip_prefix("/").expect("absolute"));
+        assert!(is_program(&relative.join(name)), "the test itself: {}", relative.display());
+        let found = |parts: &[&Path]| this.find_in(parts.iter().map(|part| part.to_path_buf()));
+        assert_eq!(found(&[&relative]), None);
+        assert_eq!(found(&[Path::new(""), folder]), Some(program.clone()));
+        let nowhere = External { command: "x", program: "Cargo.toml" };
+        assert_eq!(nowhere.find_in([PathBuf::new()].into_iter()), None);
+    }
 }

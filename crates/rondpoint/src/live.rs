@@ -195,7 +195,8 @@ impl<W: Watched> LiveHost<W> {
 
     fn keep_to_budget(&mut self, look: &Look, elapsed: Duration) {
         let Some(samples) = &look.observation.samples else { return };
-        let taken = samples.list.len() as f64 + samples.lost as f64;
+        // An interrupt is one whatever process it came in.
+        let taken = samples.list.len() as f64 + (samples.lost + look.samples_of_others) as f64;
         let window = Window { samples: taken, reading: look.reading_samples, elapsed };
         let per_s = f64::from(self.samples_per_s_per_cpu) * self.topology.cpu_count() as f64;
         let change = window.change(per_s);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rondpoint_linux::syscall::process::{User, effective_user};
+use rondpoint_linux::syscall::signal;
 
 // Of open(2) and errno(3); the first differs between architectures.
 #[cfg(target_arch = "x86_64")]
@@ -22,6 +23,10 @@ const O_NOFOLLOW: i32 = 0o100_000;
 const ELOOP: i32 = 40;
 const ENXIO: i32 = 6;
 const O_NONBLOCK: i32 = 0o4_000;
+/// A write of so many bytes to a pipe with room does not wait (pipe(7)).
+const PIPE_BUF: usize = 4096;
+/// Time for which a reader may be busy (our choice). A manager does nothing else meanwhile.
+const STALLED: Duration = Duration::from_secs(5);
 /// A pipe's reader may be started at the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What the user names for stdout.
@@ -37,6 +42,8 @@ const SHARED: u32 = 0o644;
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
+    /// Whether a reader that takes nothing for a time is an error.
+    is_urgent: bool,
     state: State,
 }
 
@@ -66,7 +73,7 @@ impl Output {
         let context = || purpose(path);
         if Self::is_stdout(path) {
             let file = io::stdout().as_fd().try_clone_to_owned().with_context(context)?.into();
-            return Ok(Self { path: path.to_path_buf(), file, state: State::Older(Vec::new()) });
+            return Ok(Self::of(path, file, State::Older(Vec::new())));
         }
         let mut options = OpenOptions::new();
         options.write(true).mode(mode);
@@ -78,12 +85,23 @@ impl Output {
             }
             Err(error) => return Err(error).with_context(context),
         };
-        let output = Self { path: path.to_path_buf(), file, state };
+        let output = Self::of(path, file, state);
         if let (State::New, Some(owner)) = (&output.state, owner) {
             std::os::unix::fs::fchown(&output.file, Some(owner.user), Some(owner.group))
                 .with_context(context)?;
         }
         Ok(output)
+    }
+
+    fn of(path: &Path, file: File, state: State) -> Self {
+        Self { path: path.to_path_buf(), file, is_urgent: false, state }
+    }
+
+    /// For a manager, which must not wait for the reader of a pipe: it would neither place its
+    /// program nor see the end of it.
+    pub(crate) fn of_manager(mut self) -> Self {
+        self.is_urgent = !self.file.metadata().is_ok_and(|found| found.is_file());
+        self
     }
 
     /// As the user named it.
@@ -108,7 +126,7 @@ impl Output {
             return Ok(());
         };
         if Self::is_stdout(&self.path) {
-            return match self.file.write_all(&waiting) {
+            return match self.write_all(&waiting) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 written => written,
             };
@@ -117,7 +135,19 @@ impl Output {
         if self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
         }
-        self.file.write_all(&waiting)
+        self.write_all(&waiting)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_urgent {
+            return self.file.write(bytes);
+        }
+        let patience = STALLED.as_millis() as i32;
+        if !signal::wait_ready(&[], &[self.file.as_fd()], patience)?[0] {
+            let told = format!("its reader has taken nothing for {STALLED:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, told));
+        }
+        self.file.write(&bytes[..bytes.len().min(PIPE_BUF)])
     }
 
     /// Whether both are stdout or one regular file, which the later writer would spoil for the
@@ -202,7 +232,7 @@ impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.state {
             State::Older(waiting) => waiting.write(bytes),
-            State::New | State::Kept => self.file.write(bytes),
+            State::New | State::Kept => self.put(bytes),
         }
     }
 
@@ -213,8 +243,9 @@ impl Write for Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if matches!(self.state, State::New) {
-            // Another process may have removed it already.
+        // Another process may have removed it already, and made another one.
+        let is_ours = || fs::symlink_metadata(&self.path).is_ok_and(|now| self.is_file(&now));
+        if matches!(self.state, State::New) && is_ours() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -241,6 +272,22 @@ mod tests {
         output.write_all(b"line\n").unwrap();
         drop(output);
         assert_eq!(fs::read(&path).unwrap(), b"header\nline\n");
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_ours_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aside) = (folder.path().join("new"), folder.path().join("aside"));
+        let output = Output::open(&path, None).unwrap();
+        fs::rename(&path, &aside).unwrap();
+        fs::write(&path, "precious").unwrap();
+        drop(output);
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        let output = Output::open(&folder.path().join("link"), None).unwrap();
+        fs::remove_file(output.path()).unwrap();
+        std::os::unix::fs::symlink(&path, output.path()).unwrap();
+        drop(output);
+        assert!(fs::symlink_metadata(folder.path().join("link")).is_ok());
     }
 
     #[test]
@@ -307,6 +354,23 @@ mod tests {
         output.keep().unwrap();
         drop(output);
         assert_eq!(read.join().unwrap(), b"header\n");
+    }
+
+    /// A manager would wait for it, and its program would not be managed.
+    #[test]
+    fn a_pipe_whose_reader_does_not_read_is_an_error_after_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let open = std::thread::spawn({
+            let path = path.clone();
+            move || File::open(path).unwrap()
+        });
+        let mut output = Output::open(&path, None).unwrap().of_manager();
+        let _reader = open.join().unwrap();
+        output.keep().unwrap();
+        let error = output.write_all(&vec![0; 4 << 20]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
     }
 
     #[test]

@@ -28,10 +28,11 @@ impl Placement {
             return work();
         }
         thread::scope(|scope| {
-            let thread = scope.spawn(|| {
+            let taken = thread::Builder::new().spawn_scoped(scope, || {
                 self.take()?;
                 work()
             });
+            let thread = taken.context("a thread with its placement")?;
             thread.join().expect("no thread panics")
         })
     }

@@ -52,6 +52,7 @@ use crate::live::{LiveHost, own_instructions::OwnInstructions, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::output::Output;
+use crate::replay::caught;
 use crate::session::{self, OWN_FAILURE, Prepared, Session};
 use crate::{machine, policies, terminal};
 
@@ -132,7 +133,7 @@ fn prepare(
         notes: Vec::new(),
     };
     let controller = policies::controller(&header)?;
-    let open = |path: &PathBuf| Output::open(path, caller);
+    let open = |path: &PathBuf| Output::open(path, caller).map(Output::of_manager);
     let report = management.report.as_ref().map(open).transpose()?;
     let record = management.record.as_ref().map(open).transpose()?;
     let takes_stdout = management.record.as_deref().is_some_and(Output::is_stdout);
@@ -261,13 +262,14 @@ fn manage(
     let first = (first, session.started_at());
     let mut host = LiveHost::new(session, trees, first, &header.guard, controller.full_sampling());
     host.own_instructions = OwnInstructions::counted();
-    let ran = run_loop(&mut host, &mut controller, &mut witness);
+    let ran = survived(|| run_loop(&mut host, &mut controller, &mut witness));
     if ran.is_err() {
         // Perhaps for want of descriptors, which putting back needs too.
         host.watched.observer.let_go();
     }
     // Even after a failure no thread keeps a mask of ours.
-    let restored = host.put_back_masks();
+    let restored = survived(|| Ok(host.put_back_masks()));
+    let restored = restored.unwrap_or_else(|_| host.trees.restore_masks());
     let ended_early = ran.is_err();
     if let Err(error) = ran {
         give_up(&mut host, &error);
@@ -311,6 +313,14 @@ fn manage(
     Ok(Managed { end, ended_early, copies: diary.copies_from_start() })
 }
 
+/// Does the work; a panic is an error of it. The program has no other process that would put back
+/// its masks and pass on its end.
+fn survived<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    caught(work).unwrap_or_else(|panic| {
+        Err(anyhow::anyhow!("a fault of rondpoint: {}", panic.replace('\n', " ")))
+    })
+}
+
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is
 /// waited for.
 fn give_up(host: &mut LiveHost<Session>, error: &anyhow::Error) {
@@ -341,6 +351,17 @@ fn balanced(session: &Session) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_while_managing_is_told_and_ends_nothing_else() {
+        let told = survived(|| -> Result<()> { panic!("no node {}", 9) }).unwrap_err().to_string();
+        assert!(
+            told.starts_with("a fault of rondpoint: ") && told.ends_with(" no node 9"),
+            "{told}"
+        );
+        assert!(!told.contains('\n'), "{told}");
+        assert_eq!(survived(|| Ok(7)).unwrap(), 7);
+    }
 
     #[test]
     fn attach_that_ends_early_says_that_rondpoint_failed() {

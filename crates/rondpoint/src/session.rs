@@ -4,6 +4,7 @@
 //! from another process are passed on to the program; signals of the terminal reach it by
 //! themselves.
 
+mod caller;
 mod memory;
 mod stopping;
 
@@ -12,19 +13,20 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rondpoint_core::Pid;
 use rondpoint_linux::act::Identity;
 use rondpoint_linux::claim::{self, Claim};
 use rondpoint_linux::observe::subject::Start as Begin;
 use rondpoint_linux::observe::{Observer, Settings};
-use rondpoint_linux::parse::{accounts, schedstat};
+use rondpoint_linux::parse::schedstat;
 use rondpoint_linux::syscall::process::{self, End, Memory, User, Waiting};
 use rondpoint_linux::syscall::signal::{self, Signals};
-use rondpoint_linux::syscall::{descriptors, scheduler};
+use rondpoint_linux::syscall::{descriptors, limits, scheduler};
 use rondpoint_linux::topology::Discovered;
 use rondpoint_linux::{Root, launch, probe, root};
 
+pub(crate) use self::caller::caller;
 pub(crate) use self::memory::{has_heap, has_stack, with_stack};
 pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
 use crate::live::{Watched, trees::Trees};
@@ -49,6 +51,8 @@ const ENDING: [i32; 13] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30, 31];
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
 /// A limit of our own was met; it is not a request to end.
 const SIGXFSZ: i32 = 25;
+/// From the kernel: this process is soon killed for its CPU time.
+const SIGXCPU: i32 = 24;
 
 /// All that are read instead of being suffered.
 fn received() -> Signals {
@@ -89,7 +93,8 @@ pub(crate) fn claim_of(root: &Root, process: Identity) -> Result<Claim> {
             ),
             None => anyhow::anyhow!(
                 "process {pid}: it is managed already{whose}: socket \
-                 @rondpoint-manager-{managed}-… has a full queue (ss -xlp names its owner)"
+                 @rondpoint-manager-{managed}-… has a full queue, or another user has all names of \
+                 the claim (ss -xlp names the owners)"
             ),
         }
     })
@@ -136,6 +141,8 @@ pub(crate) struct Program {
     is_over: Cell<bool>,
     /// A signal to stop has arrived, for us or for the program.
     is_unwanted: Cell<bool>,
+    /// Our CPU time is almost used up.
+    is_exhausted: Cell<bool>,
 }
 
 /// A program and everything that watches it.
@@ -199,6 +206,8 @@ fn cannot_watch(pid: u32, error: std::io::Error) -> anyhow::Error {
 pub(crate) fn prepare_to_watch() {
     raise_limit();
     give_way();
+    // Where the kernel refuses, it kills us in the end.
+    let _ = limits::outlive_cpu_time();
 }
 
 impl Session {
@@ -277,7 +286,8 @@ impl Session {
 impl Program {
     fn new(pid: Pid, arriving: OwnedFd, subject: Subject, started_at: Instant) -> Self {
         let (is_over, is_unwanted) = (Cell::new(false), Cell::new(false));
-        Self { pid, arriving, subject, started_at, is_over, is_unwanted }
+        let is_exhausted = Cell::new(false);
+        Self { pid, arriving, subject, started_at, is_over, is_unwanted, is_exhausted }
     }
 
     /// Opens every sensor on the program, which runs.
@@ -312,6 +322,9 @@ impl Program {
     }
 
     /// Reads what has arrived; true when it is time to stop.
+    ///
+    /// # Errors
+    /// Reading fails, or a program of ours goes on and our CPU time is almost used up.
     fn signals(&self) -> Result<bool> {
         let mut over = self.is_over.get();
         while let Some(arrived) = signal::next(self.arriving.as_fd())? {
@@ -325,12 +338,19 @@ impl Program {
                     let _ = process::kill(self.pid.0 as i32, number);
                     false
                 }
+                (Subject::Child, SIGXCPU) => {
+                    self.is_exhausted.set(true);
+                    false
+                }
                 (Subject::Joined(_), SIGCHLD | SIGUSR1 | SIGUSR2 | SIGXFSZ) => false,
                 (Subject::Joined(_), _) => true,
                 _ => false,
             };
         }
         self.is_over.set(over);
+        if self.is_exhausted.get() && !over {
+            bail!("the limit of CPU time is almost used up (ulimit -t)");
+        }
         Ok(over)
     }
 
@@ -417,56 +437,6 @@ pub(crate) fn process_number(text: &str) -> Result<u32, String> {
     const LARGEST: u32 = 0x3fff_ffff; // FUTEX_TID_MASK, include/uapi/linux/futex.h: no task has more
     let number = text.parse().ok().filter(|number| (1..=LARGEST).contains(number));
     number.ok_or_else(|| format!("expected a process number from 1 to {LARGEST}"))
-}
-
-/// The user that called sudo, under which a program is to run. `None` without sudo, or where root
-/// called it.
-///
-/// # Errors
-/// Root runs this under sudo, and sudo's variables do not say for whom: a program would run as root
-/// by mistake.
-pub(crate) fn caller() -> Result<Option<User>> {
-    if process::effective_user() != 0 {
-        return Ok(None);
-    }
-    caller_of(|name| std::env::var_os(name), &|| std::fs::read("/etc/passwd").unwrap_or_default())
-}
-
-/// The same from the variables that sudo, pkexec and doas set.
-fn caller_of(
-    variable: impl Fn(&str) -> Option<OsString>,
-    passwd: &dyn Fn() -> Vec<u8>,
-) -> Result<Option<User>> {
-    const ALL: [&str; 3] = ["SUDO_UID", "SUDO_GID", "SUDO_USER"];
-    // pkexec(1) tells a number, doas(1) a name; none of them a group.
-    const OTHERS: [&str; 2] = ["PKEXEC_UID", "DOAS_USER"];
-    if ALL.iter().all(|name| variable(name).is_none()) {
-        let set = OTHERS.iter().find_map(|name| Some((name, variable(name)?)));
-        let Some((name, value)) = set else { return Ok(None) };
-        let told = value.to_string_lossy();
-        let (user, group) = accounts::user_of(&passwd(), &told).with_context(|| {
-            format!(
-                "{name} is {told}; expected a user of /etc/passwd. Nothing was started, for it \
-                 would run as root; to want that: env -u {name} rondpoint …"
-            )
-        })?;
-        return Ok((user != 0).then(|| User::with_number(user, group)));
-    }
-    let number = |name: &str| {
-        let text = variable(name);
-        let told = text.as_ref().map_or("not set".into(), |text| text.to_string_lossy());
-        // The largest number means "no change" to setuid(2).
-        let found = told.parse::<u32>().ok().filter(|&id| id != u32::MAX && !told.contains('+'));
-        found.with_context(|| {
-            format!(
-                "{name} is {told}; expected the number that sudo sets. Nothing was started, for it \
-                 would run as root; to want that: env -u SUDO_UID -u SUDO_GID -u SUDO_USER \
-                 rondpoint …"
-            )
-        })
-    };
-    let (user, group) = (number("SUDO_UID")?, number("SUDO_GID")?);
-    Ok((user != 0).then(|| User::with_number(user, group)))
 }
 
 /// The exit status that stands for an end.

@@ -48,7 +48,10 @@ impl Target {
         };
         match text.split_once(':') {
             Some(("name", name)) => named(name, Self::Name),
-            Some(("unit", name)) if name.contains('/') => Err("expected a unit's name".to_owned()),
+            // The kernel tells a group outside the cgroup namespace as `/../other`.
+            Some(("unit", name)) if name.contains('/') || name == ".." => {
+                Err("expected a unit's name".to_owned())
+            }
             // As for systemctl.
             Some(("unit", name)) if !name.is_empty() && !name.contains('.') => {
                 named(&format!("{name}.service"), Self::Unit)
@@ -290,7 +293,18 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_refused() {
-        for bad in ["", "name:", "unit:", "cgroup:", "cgroup:jobs", "unit:a/b", "0", "-1", "12x"] {
+        for bad in [
+            "",
+            "name:",
+            "unit:",
+            "cgroup:",
+            "cgroup:jobs",
+            "unit:a/b",
+            "unit:..",
+            "0",
+            "-1",
+            "12x",
+        ] {
             let said = say(bad);
             assert!(said.contains("expected"), "{bad:?}: {said}");
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow};
 use rondpoint_core::{Matrix, NodeSet, Topology, interleave};
+use rondpoint_linux::ledger_file::make_private;
 use rondpoint_linux::parse::cpulist;
 use rondpoint_linux::weights::{self as kernel, Weights};
 use rondpoint_linux::{Root, root, topology};
@@ -206,30 +207,47 @@ fn apply(root: &Root, folder: &Path, report: Report) -> Result<Report, Problem> 
     Ok(Report { applied: true, ..report })
 }
 
-/// Keeps what the kernel has, unless what it had before an earlier `--apply` is kept already.
+/// Keeps what the kernel has, unless what it had before an earlier `--apply` is kept already. A
+/// full disk leaves no incomplete file, which would count as kept.
 fn keep(folder: &Path, before: &Weights) -> Result<()> {
     let path = folder.join(BEFORE);
-    std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
-    let mut options = OpenOptions::new();
-    let text = serde_json::to_string(before)?;
-    match options.write(true).create_new(true).mode(0o600).open(&path) {
-        Ok(mut file) => file.write_all(text.as_bytes()).with_context(|| path.display().to_string()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("writing {}", path.display())),
+    make_private(folder)?;
+    if path.symlink_metadata().is_ok() {
+        return Ok(());
     }
+    let new = path.with_extension("new");
+    let written = || -> io::Result<()> {
+        // What a killed command left.
+        let _ = fs::remove_file(&new);
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(serde_json::to_string(before)?.as_bytes())?;
+        fs::rename(&new, &path)
+    };
+    let written = written();
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written.with_context(|| format!("writing {}", path.display()))
 }
 
 fn reset(root: &Root, folder: &Path) -> Result<Report, Problem> {
     let path = folder.join(BEFORE);
-    let Some(bytes) = root::read_optional(&path)? else {
+    let nothing = || {
         let path = path.display();
-        return Err(anyhow!("nothing to reset: no earlier weights are kept in {path}").into());
+        anyhow!("nothing to reset: no earlier weights are kept in {path}")
     };
+    if folder.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Err(nothing().into());
+    }
+    // What another user may write there is not trusted.
+    make_private(folder)?;
+    let bytes = root::read_optional(&path)?.ok_or_else(nothing)?;
     let before: Weights =
         serde_json::from_slice(&bytes).with_context(|| path.display().to_string())?;
     let now = kernel::read(root)?.context("this kernel has no weighted interleaving")?;
     kernel::put_back(root, &before).map_err(|error| Problem::NotWritten(error.into()))?;
-    std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    fs::remove_file(&path).with_context(|| path.display().to_string())?;
     let line = |(node, weight): (&u32, &u8)| Line {
         node: *node,
         bandwidth_mb_s: None,
@@ -328,6 +346,30 @@ mod tests {
         let error = told(apply(&root, &folder, report.expect("measured")));
         assert!(error.starts_with("not written: ") && error.contains("node1"), "{error}");
         assert_eq!(kernel::read(&root).expect("readable").expect("there").nodes, [(0, 9)].into());
+    }
+
+    /// An incomplete file of a killed command, and a folder that others may write.
+    #[test]
+    fn earlier_weights_are_kept_whole_and_where_no_other_user_writes() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (directory, root) = kernel_of(&[(0, "1\n"), (1, "7\n")]);
+        let folder = directory.path().join("run");
+        let before = kernel::read(&root).expect("readable").expect("there");
+        make_private(&folder).expect("made");
+        fs::write(folder.join("weights.new"), "{\"no").expect("written");
+        keep(&folder, &before).expect("kept");
+        assert_eq!(fs::read_dir(&folder).expect("listed").count(), 1);
+        let none = Weights { automatic: None, nodes: BTreeMap::new() };
+        keep(&folder, &none).expect("kept already");
+        assert!(reset(&root, &folder).is_ok());
+        fs::create_dir(folder.join("weights.new")).expect("made");
+        keep(&folder, &before).expect_err("its place is taken");
+        assert!(!folder.join(BEFORE).exists(), "nothing counts as kept");
+        fs::write(folder.join(BEFORE), "{\"nodes\":{\"0\":200}}").expect("written");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("changed");
+        let error = told(reset(&root, &folder));
+        assert!(error.contains("only this user may write"), "{error}");
+        keep(&folder, &before).expect_err("others may write there");
     }
 
     #[test]

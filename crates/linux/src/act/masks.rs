@@ -21,7 +21,7 @@ use crate::syscall::process::ticks_per_second;
 
 /// Most masks kept for one thread. The guard allows three moves in thirty seconds, so they reach
 /// back ten minutes or more.
-const MAX_GIVEN: usize = 64;
+pub(crate) const MAX_GIVEN: usize = 64;
 /// Most threads kept. Beyond it the threads that ended first are dropped, with the masks that their
 /// heirs may have.
 const MAX_HELD: usize = 2 * MAX_THREADS;

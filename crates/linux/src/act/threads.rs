@@ -20,7 +20,7 @@ use crate::syscall::affinity;
 use crate::syscall::time::since_boot_ns;
 use crate::{LinuxError, cpuset};
 
-/// Most rounds of the search for heirs (our choice). While one creator's mask is restored, another
+/// Most rounds of restoring (our choice). While one creator's mask is restored, another
 /// may still create threads.
 const MAX_ROUNDS: usize = 16;
 /// The kernel gives the CPUs of a changed cpuset to all its threads in a shorter time (our choice).
@@ -199,16 +199,39 @@ pub fn restore(root: &Root, masks: &Masks) -> Restored {
 
 /// Restores all masks of the tree.
 pub(super) fn restore_all(root: &Root, masks: &Masks, outside: Outside) -> Restored {
-    let mut counts = Restored::default();
     // The search reads every process of the machine, and the end of a run waits for it. Without
     // heirs it is skipped.
     if !masks.may_have_heirs() {
-        return counts;
+        return Restored::default();
     }
+    let (mut counts, looked_at) = restore_in_rounds(root, masks, outside, || tree(root, masks));
+    for task in masks.tasks().filter(|task| !looked_at.contains(*task)) {
+        // A thread that was not found and still exists counts as refused.
+        let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
+        *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
+    }
+    counts
+}
+
+/// Restores the masks of one process, while others of the tree are managed.
+pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
+    restore_in_rounds(root, masks, Outside::TryAgain, || threads_of(root, process)).0
+}
+
+/// Restores the masks of the threads that `list` finds, until it finds no other thread with one of
+/// ours: a thread may be born between the list and the restoring of its creator's mask. Returns
+/// also the threads that were looked at.
+fn restore_in_rounds(
+    root: &Root,
+    masks: &Masks,
+    outside: Outside,
+    mut list: impl FnMut() -> Tree,
+) -> (Restored, BTreeSet<Task>) {
+    let mut counts = Restored::default();
     let (mut looked_at, mut stuck) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..MAX_ROUNDS {
         let before = counts.put_back + counts.heirs;
-        let Tree { mut tasks, unseen } = tree(root, masks);
+        let Tree { mut tasks, unseen } = list();
         stuck.clear();
         tasks.retain(|task| !looked_at.contains(task));
         for (task, done) in restore_each(root, masks, tasks, outside, &mut counts) {
@@ -223,33 +246,23 @@ pub(super) fn restore_all(root: &Root, masks: &Masks, outside: Outside) -> Resto
             break;
         }
     }
-    let is_told = |task: &&Task| looked_at.contains(*task) || stuck.contains(*task);
-    for task in masks.tasks().filter(|task| !is_told(task)) {
-        // A thread that was not found and still exists counts as refused.
-        let is_gone = find(root, task.process, task.tid).is_ok_and(|found| found != Some(*task));
-        *(if is_gone { &mut counts.gone } else { &mut counts.refused }) += 1;
-    }
-    counts
+    looked_at.append(&mut stuck);
+    (counts, looked_at)
 }
 
-/// Restores the masks of one process, while others of the tree are managed.
-pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> Restored {
-    let mut counts = Restored::default();
-    match root::list(&root.in_proc(format!("{}/task", process.pid))) {
-        Ok(threads) => {
-            let mut tasks = Vec::new();
-            for tid in threads.iter().filter_map(|name| name.parse().ok().map(Tid)) {
-                match find(root, process, tid) {
-                    Ok(found) => tasks.extend(found),
-                    Err(_) => counts.refused += 1,
-                }
-            }
-            let done = restore_each(root, masks, tasks, Outside::TryAgain, &mut counts);
-            counts.refused += done.iter().filter(|(_, done)| done.is_err()).count() as u64;
+/// The threads of one process.
+fn threads_of(root: &Root, process: Identity) -> Tree {
+    let mut tree = Tree::default();
+    let Ok(threads) = root::list(&root.in_proc(format!("{}/task", process.pid))) else {
+        return Tree { unseen: 1, ..tree };
+    };
+    for tid in threads.iter().filter_map(|name| name.parse().ok().map(Tid)) {
+        match find(root, process, tid) {
+            Ok(found) => tree.tasks.extend(found),
+            Err(_) => tree.unseen += 1,
         }
-        Err(_) => counts.refused += 1,
     }
-    counts
+    tree
 }
 
 /// Error: the kernel did not let us read or set a mask.

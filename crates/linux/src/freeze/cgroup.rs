@@ -10,6 +10,9 @@ use rondpoint_core::Pid;
 
 use crate::root::{self, Root};
 
+/// File that freezes with `1` and thaws with `0`.
+const SWITCH: &str = "cgroup.freeze";
+
 /// The freezer of a cgroup (version 2).
 #[derive(Debug)]
 pub(super) struct Freezer {
@@ -38,7 +41,7 @@ impl Freezer {
     }
 
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        let switch = File::options().write(true).open(folder.join("cgroup.freeze"))?;
+        let switch = File::options().write(true).open(folder.join(SWITCH))?;
         Ok(Self { events: folder.join("cgroup.events"), switch })
     }
 
@@ -49,6 +52,12 @@ impl Freezer {
 
     pub(super) fn set(&self, frozen: bool) -> io::Result<()> {
         self.switch.write_all_at(if frozen { b"1" } else { b"0" }, 0)
+    }
+
+    /// Whether the switch is on. A process that waits in the kernel freezes later.
+    pub(super) fn is_on(&self) -> io::Result<bool> {
+        let switch = fs::read_to_string(self.events.with_file_name(SWITCH))?;
+        Ok(switch.trim() == "1")
     }
 
     /// Whether all processes of the cgroup are frozen.

@@ -18,8 +18,8 @@ use crate::syscall::process::watch_end;
 pub struct Restored {
     /// Processes that were resumed.
     pub thawed: u64,
-    /// Processes that already ran: their manager had not stopped them yet, or a guardian had
-    /// resumed them.
+    /// Processes that ran: their manager had not stopped them yet, a guardian had resumed them, or
+    /// they were about to stop.
     pub running: u64,
     /// Processes that have ended.
     pub gone: u64,
@@ -55,6 +55,9 @@ pub fn restore(root: &Root, left: &Left) -> Restored {
 }
 
 /// Resumes a process. Returns whether it was stopped; `None` if it has ended.
+///
+/// A thread that waits in the kernel, as for a disk, stops later. Therefore the stop is taken back
+/// although the process seems to run. SIGCONT discards a pending SIGSTOP (signal(7)).
 fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>> {
     let handle = watch_end(i32::try_from(process.pid.0).unwrap_or(i32::MAX))?;
     // The number may have been reused before the descriptor was opened.
@@ -62,15 +65,16 @@ fn thaw(root: &Root, process: Identity, means: Means) -> io::Result<Option<bool>
         return Ok(None);
     }
     let stood = match means {
-        Means::Signal if state(root, process).map_err(io::Error::other)? == Some('T') => {
+        Means::Signal => {
+            let is_stopped = state(root, process).map_err(io::Error::other)? == Some('T');
             signal(handle.as_fd(), libc::SIGCONT)?;
-            true
+            is_stopped
         }
-        Means::Signal => false,
         Means::Cgroup => match Freezer::around(root, process.pid)? {
-            Some(freezer) if freezer.is_frozen()? => {
+            Some(freezer) if freezer.is_on()? => {
+                let is_stopped = freezer.is_frozen()?;
                 freezer.set(false)?;
-                true
+                is_stopped
             }
             _ => false,
         },
@@ -100,6 +104,51 @@ mod tests {
         assert!(later.is_stopped());
         let left = Left { frozen: vec![(later.identity(), Means::Signal)], ..Left::default() };
         assert_eq!(restore(&Root::live(), &left), Restored { thawed: 1, ..Restored::default() });
+    }
+
+    /// A root in which a process of this machine seems to run, alone in a cgroup that freezes.
+    fn freezing(process: Identity) -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        let group = directory.path().join("cgroups/own");
+        let put = |path: std::path::PathBuf, text: &str| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap();
+        let (name, fields) = stat.rsplit_once(") ").unwrap();
+        put(root.in_proc(format!("{}/stat", process.pid)), &format!("{name}) D{}", &fields[1..]));
+        let mounted = directory.path().join("cgroups");
+        let mount = format!("41 31 0:38 / {} rw - cgroup2 cgroup2 rw\n", mounted.display());
+        put(root.in_proc("self/mountinfo"), &mount);
+        put(root.in_proc(format!("{}/cgroup", process.pid)), "0::/own\n");
+        put(group.join("cgroup.freeze"), "1\n");
+        put(group.join("cgroup.events"), "populated 1\nfrozen 0\n");
+        (directory, root)
+    }
+
+    /// It waits in the kernel, and would stop for ever when the wait ends.
+    #[test]
+    fn a_stop_that_has_not_taken_effect_yet_is_taken_back() {
+        let target = Sleeper::start();
+        let process = target.identity();
+        let handle = watch_end(process.pid.0 as i32).unwrap();
+        signal(handle.as_fd(), libc::SIGSTOP).unwrap();
+        while !target.is_stopped() {
+            std::thread::yield_now();
+        }
+        let (directory, root) = freezing(process);
+        let running = Restored { running: 1, ..Restored::default() };
+        let left = Left { frozen: vec![(process, Means::Signal)], ..Left::default() };
+        assert_eq!(restore(&root, &left), running);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while target.is_stopped() {
+            assert!(std::time::Instant::now() < deadline, "it is still stopped");
+        }
+        let left = Left { frozen: vec![(process, Means::Cgroup)], ..Left::default() };
+        assert_eq!(restore(&root, &left), running);
+        let switch = directory.path().join("cgroups/own/cgroup.freeze");
+        assert!(std::fs::read_to_string(switch).unwrap().starts_with('0'));
     }
 
     #[test]

@@ -14,7 +14,8 @@ impl LedgerFile {
     /// A ledger on a full disk.
     pub(crate) fn full() -> Self {
         let path = PathBuf::from("/dev/full");
-        Self { file: OpenOptions::new().write(true).open(&path).unwrap(), path }
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        Self { file, path, compact_at: COMPACT }
     }
 }
 
@@ -326,7 +327,7 @@ fn a_line_that_a_full_disk_cut_is_taken_away_again() {
     let file = File::from(rustix::fs::memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap());
     file.set_len(size).unwrap();
     rustix::fs::fcntl_add_seals(&file, SealFlags::GROW).unwrap();
-    let mut ledger = LedgerFile { path: PathBuf::from("full"), file };
+    let mut ledger = LedgerFile { path: PathBuf::from("full"), file, compact_at: COMPACT };
     ledger.file.seek(SeekFrom::Start(before)).unwrap();
     ledger.append(&[b'x'; 5000]).unwrap_err();
     assert_eq!(ledger.file.metadata().unwrap().len(), before, "the last line is whole");

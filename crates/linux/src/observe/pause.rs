@@ -8,7 +8,10 @@
 //! opens them again later. Counters stay open if that would be too many openings, or if they are
 //! events of CPUs instead of tasks.
 
+use std::time::{Duration, Instant};
+
 use rondpoint_core::Topology;
+use rondpoint_core::observation::Samples;
 
 use super::counters::TreeCounters;
 use super::sampler::{Kind, Rate, Sampler};
@@ -17,6 +20,41 @@ use super::subject::{Start, Subject};
 use super::tasks::Births;
 use super::uncore::Uncore;
 use crate::LinuxError;
+
+/// CPUs below which a process is idle: as `IDLE_CPUS` of the controller, which wakes for no change
+/// of its use.
+const IDLE_CPUS: f64 = 0.1;
+/// CPUs of all followed processes together below which they are idle (our choice): what the daemon
+/// asks of one process before it manages it, `[manage] min_cpus`.
+const IDLE_CPUS_OF_ALL: f64 = 0.5;
+/// How long all are idle before no more faults are sampled (our choice): as long as a process is
+/// idle before it dozes.
+const IDLE_FOR: Duration = Duration::from_secs(20);
+
+/// Whether faults of all tasks are worth their cost.
+#[derive(Debug, Default)]
+pub(super) struct IdleFaults {
+    /// Since when all followed processes are idle.
+    since: Option<Instant>,
+    /// Whether no faults are sampled for that reason.
+    rests: bool,
+}
+
+impl IdleFaults {
+    /// Notes the use in CPUs by a look: the most of one process, and of all. `None`: unknown, as
+    /// with a new process. Returns whether no faults are to be sampled.
+    fn note(&mut self, used: Option<(f64, f64)>, now: Instant) -> bool {
+        let is_idle = used.is_some_and(|(most, all)| most < IDLE_CPUS && all < IDLE_CPUS_OF_ALL);
+        self.since = is_idle.then(|| self.since.unwrap_or(now));
+        self.since.is_some_and(|since| now.duration_since(since) >= IDLE_FOR)
+    }
+
+    /// Lets the time of idleness pass.
+    #[cfg(test)]
+    pub(super) fn pass(&mut self) {
+        self.since = Instant::now().checked_sub(IDLE_FOR);
+    }
+}
 
 /// The way in which counting is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +77,9 @@ impl Paused {
 }
 
 impl Sensors {
-    /// Whether a pause would lower the cost for the program. Fault samples are so few that a pause
-    /// gains nothing, and a fault missed in it does not come again soon.
+    /// Whether a pause would lower the cost for the program. Fault samples of a program are so few
+    /// that a pause gains nothing, and a fault missed in it does not come again soon. For those of
+    /// all tasks see [`Sensors::rest_while_idle`].
     pub(super) fn can_pause(&self) -> bool {
         let sampled = self.sampler.as_ref().map(|sampler| sampler.kind);
         sampled != Some(Kind::Faults) && (self.counters.is_some() || sampled.is_some())
@@ -66,6 +105,45 @@ impl Sensors {
         }
     }
 
+    /// Samples no faults of all tasks while all followed processes are idle. Each fault of any
+    /// program is a record to read, which on a busy host is most of a daemon's cost. Samples of
+    /// accesses are left to pauses of counting, which the controller asks for.
+    pub(super) fn rest_while_idle(&mut self, topology: &Topology) {
+        let Some(sampler) = &mut self.sampler else { return };
+        let is_alone = self.tasks.first().is_some();
+        if sampler.kind != Kind::Faults || !self.all_tasks || is_alone || self.paused.is_some() {
+            return;
+        }
+        let rests = self.idle_faults.note(self.tasks.used_cpus(), Instant::now());
+        if rests == std::mem::replace(&mut self.idle_faults.rests, rests) {
+            return;
+        }
+        if rests {
+            sampler.close();
+        } else if let Err(error) = sampler.reopen(&Subject::all_tasks(), topology) {
+            self.notes.push(format!("no page faults are sampled any more: {error}"));
+        }
+    }
+
+    /// Drops the samples of processes that are not followed, and their share of the lost ones.
+    /// `dropped`: the number of those that the sampler dropped before. Returns the number of all.
+    pub(super) fn keep_ours(&mut self, samples: &mut Samples, dropped: u64) -> u64 {
+        let origins = self.tasks.origins();
+        let came = samples.list.len() as u64 + dropped;
+        samples.list.retain(|sample| origins.contains_key(&sample.pid));
+        let ours = samples.list.len() as u64;
+        let lost = match came {
+            0 => samples.lost,
+            _ => (u128::from(samples.lost) * u128::from(ours)).div_ceil(u128::from(came)) as u64,
+        };
+        let others = came - ours + samples.lost - lost;
+        samples.lost = lost;
+        if let Some(sampler) = &mut self.sampler {
+            sampler.follow(self.tasks.followed());
+        }
+        others
+    }
+
     /// Closes all sensors for good.
     pub(super) fn let_go(&mut self) {
         self.tasks.let_go();
@@ -82,6 +160,7 @@ impl Sensors {
     pub(super) fn resume(&mut self, topology: &Topology) -> Result<(), LinuxError> {
         self.tasks.resume().map_err(|source| failed(false, source))?;
         let Some(way) = self.paused.take() else { return Ok(()) };
+        self.idle_faults = IdleFaults::default();
         let subject = self.subject()?;
         match way {
             Paused::Stopped => self.stop(false)?,
@@ -145,4 +224,24 @@ fn failed(stop: bool, source: std::io::Error) -> LinuxError {
         false => "ioctl(PERF_EVENT_IOC_ENABLE)",
     };
     LinuxError::Call { call, attempted: "all counters".to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_not_sampled_after_a_time_of_idleness_until_a_process_runs() {
+        let mut idle = IdleFaults::default();
+        let now = Instant::now();
+        let at = |s| now + Duration::from_secs(s);
+        let little = Some((0.05, 0.3));
+        assert!(!idle.note(little, at(0)) && !idle.note(little, at(19)));
+        assert!(idle.note(little, at(20)) && idle.note(little, at(60)));
+        for runs in [Some((0.1, 0.1)), Some((0.05, 0.5)), None] {
+            let mut idle = IdleFaults { since: Some(at(0)), rests: true };
+            assert!(!idle.note(runs, at(60)), "{runs:?}");
+            assert!(!idle.note(little, at(61)) && idle.note(little, at(81)));
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! records; sampling events send their records into it. Without a hardware event, minor page faults
 //! are sampled: each has the thread, CPU, virtual and physical address.
 
+mod ours;
 mod pinned;
 mod returning;
 
@@ -28,6 +29,7 @@ use crate::perf::record::{Mode, Record, RecordError, Records};
 use crate::perf::sample::{Layout, Sample};
 use crate::syscall::signal;
 use crate::syscall::time::own_cpu_time_ns;
+use ours::Ours;
 use pinned::Shown;
 use returning::Returning;
 
@@ -95,6 +97,8 @@ pub struct Sampler {
     samples: Samples,
     news: TaskNews,
     known: HashSet<(u32, u64)>,
+    /// The processes whose samples are kept; `None`: all samples are.
+    ours: Option<Ours>,
     /// Present level of sampling; `None`: no samples.
     level: Option<usize>,
     /// Number of levels by which the rates were lowered because of too many samples.
@@ -160,6 +164,7 @@ impl Sampler {
             samples: Samples::default(),
             news: TaskNews::default(),
             known: HashSet::new(),
+            ours: None,
             level: Some(0),
             lowered: 0,
             reading: Duration::ZERO,
@@ -395,6 +400,9 @@ impl Sampler {
         }
         self.stream = stream;
         self.drain_buffers();
+        if let Some(ours) = &mut self.ours {
+            ours.sift(&self.news.born, &mut self.samples.list);
+        }
         self.reading += Duration::from_nanos(own_cpu_time_ns().saturating_sub(began));
     }
 
@@ -458,6 +466,22 @@ impl Sampler {
             return !self.known.contains(&page);
         }
         self.known.insert(page)
+    }
+
+    /// Keeps only samples of these processes and of what they start, until the next call.
+    pub fn follow(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.ours.get_or_insert_default().set(processes);
+    }
+
+    /// Keeps samples of these processes too, until the next call of [`Sampler::follow`].
+    pub fn follow_too(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.ours.get_or_insert_default().add(processes);
+    }
+
+    /// Number of samples of other processes that were dropped since the last call. To be called
+    /// with [`Sampler::take`].
+    pub fn take_dropped(&mut self) -> u64 {
+        self.ours.as_mut().map_or(0, Ours::take)
     }
 
     /// Takes the samples and task records since the last call.

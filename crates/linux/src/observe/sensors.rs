@@ -9,7 +9,7 @@ use super::counters::TreeCounters;
 use super::inherited::Inherited;
 use super::kernel::{first_touches_only, paranoid_level, physical_map, watchdog_counts};
 use super::metrics::{chosen, note_of_watchdog, room};
-use super::pause::Paused;
+use super::pause::{IdleFaults, Paused};
 use super::sampler::{Kind, Plan, Sampler};
 use super::subject::{Start, Subject};
 use super::tasks::{Births, Tasks};
@@ -91,6 +91,7 @@ pub(super) struct Sensors {
     /// Whether events are counted at all.
     pub(super) counts: bool,
     pub(super) paused: Option<Paused>,
+    pub(super) idle_faults: IdleFaults,
 }
 
 struct Opening<'a> {
@@ -191,6 +192,7 @@ pub(super) fn open(
         room,
         counts: settings.counts(),
         paused: None,
+        idle_faults: IdleFaults::default(),
     })
 }
 

@@ -51,6 +51,12 @@ pub const MAX_THREADS: usize = 4096;
 /// Most descriptors for the counters of single threads (our choice), shared by all trees. Further
 /// threads are observed by `/proc` only.
 const MAX_DESCRIPTORS: usize = 4096;
+/// How long the state of a thread holds that has not run (our choice), such as its scheduling
+/// policy: as long as the kernel's answers about masks hold.
+const STATE_HOLDS: Duration = Duration::from_secs(10);
+/// How long the lists of children are not read after the parents of processes were told (our
+/// choice): two of the daemon's usual scans.
+const PARENTS_HOLD: Duration = Duration::from_secs(10);
 /// Most threads whose files are kept open, with two descriptors each (our choice), shared by all
 /// trees.
 const MAX_KEPT_THREADS: usize = 512;
@@ -102,6 +108,10 @@ pub struct Tasks {
     replicates: bool,
     /// Processes that had hardly run at the last look.
     still: BTreeSet<Pid>,
+    /// As [`Tasks::used_cpus`].
+    used: Option<(f64, f64)>,
+    /// When the parents of processes were told last.
+    parents_told: Option<Instant>,
 }
 
 struct Process {
@@ -132,6 +142,8 @@ struct Reading {
 struct Thread {
     allowed: CpuSet,
     stat: Kept,
+    /// When `stat` was read last.
+    stat_at: Instant,
     schedstat: Kept,
     counters: Option<ThreadCounters>,
     /// Its counters were closed for another tree.
@@ -172,6 +184,8 @@ impl Tasks {
             lets_rest: false,
             policy_entries: maps::entries_within(None),
             still: BTreeSet::new(),
+            used: None,
+            parents_told: None,
         }
     }
 
@@ -401,13 +415,25 @@ impl Tasks {
                 (Kept::new(file("stat"), keep), Kept::new(file("schedstat"), keep));
             let counters = self.open_counters(pid, tid);
             if let Some(process) = self.processes.get_mut(&pid) {
-                let thread = Thread { allowed, stat, schedstat, counters, gave_counters: false };
+                let (stat_at, gave_counters) = (Instant::now(), false);
+                let thread = Thread { allowed, stat, stat_at, schedstat, counters, gave_counters };
                 process.threads.insert(tid, thread);
             }
         }
-        let thread = self.processes.get_mut(&pid).and_then(|known| known.threads.get_mut(&tid));
-        let Some(thread) = thread else { return Ok(None) };
+        let Some(process) = self.processes.get_mut(&pid) else { return Ok(None) };
+        let Some(thread) = process.threads.get_mut(&tid) else { return Ok(None) };
         let sched = thread.schedstat.read(schedstat::parse)?;
+        // One that has not run is where it was.
+        if process.read.is_some()
+            && thread.stat_at.elapsed() < STATE_HOLDS
+            && let Some(last) = seen_before(&process.last.threads, tid)
+            && last.slices > Some(0)
+            && sched == Some(of_last(last))
+        {
+            let counters = thread.counters.as_mut().map(ThreadCounters::read).unwrap_or_default();
+            return Ok(Some(ThreadObservation { counters, ..last.clone() }));
+        }
+        thread.stat_at = Instant::now();
         let time = sched.map(|sched| sched.running_ns);
         // The process's ticks include those of ended threads.
         let only = only.filter(|_| time.is_some());
@@ -431,6 +457,21 @@ impl Tasks {
             return None;
         }
         ThreadCounters::open(self.plan.as_ref()?, tid)
+    }
+}
+
+/// What the last look saw of a thread.
+fn seen_before(threads: &[ThreadObservation], tid: Tid) -> Option<&ThreadObservation> {
+    let place = threads.binary_search_by_key(&tid, |thread| thread.tid).ok()?;
+    Some(&threads[place])
+}
+
+/// The times that the last look read of a thread.
+fn of_last(last: &ThreadObservation) -> schedstat::SchedStat {
+    schedstat::SchedStat {
+        running_ns: last.cpu_time.0,
+        waiting_ns: last.queued.unwrap_or_default().0,
+        slices: last.slices.unwrap_or_default(),
     }
 }
 

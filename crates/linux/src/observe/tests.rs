@@ -221,3 +221,48 @@ fn a_process_that_has_ended_wakes_nobody_again() {
     assert!(!descriptors.is_empty() && !woken.contains(&true), "{woken:?}");
     assert!(Command::new("kill").arg(other.trim()).status().unwrap().success());
 }
+
+/// A tree of a daemon, which watches all tasks, and whose own faults are those of a stranger.
+#[test]
+fn of_all_tasks_only_samples_of_followed_ones_are_kept_and_none_are_taken_while_all_are_idle() {
+    let machine = topology::discover(&Root::live()).unwrap();
+    let settings = Settings { rung: Some(Rung::Faults), managing: true, ..Settings::default() };
+    if crate::probe::whole_cpu().is_err() {
+        println!("not tried: this user may not watch all tasks");
+        return;
+    }
+    let mut observer = Observer::open_for_many(Root::live(), machine, &settings).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    let shell = shell.args(["-c", "while read line; do echo $(date); done"]);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut asks, of) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+    let mut answers = BufReader::new(of).lines();
+    let root = Pid(shell.id());
+    observer.follow([(root, Nanos(0))].into(), BTreeSet::new());
+    let mut look = |observer: &mut Observer| {
+        Anonymous::new(64 * page_bytes()).unwrap().touch_every(page_bytes());
+        std::io::Write::write_all(&mut asks, b"\n").unwrap();
+        answers.next().unwrap().unwrap();
+        observer.observe().unwrap()
+    };
+    look(&mut observer);
+    let seen = look(&mut observer);
+    let faults = seen.observation.hint_faults.unwrap();
+    assert!(faults.list.iter().any(|fault| fault.pid == root), "{}", faults.list.len());
+    let own = |faults: &Samples| faults.list.iter().any(|fault| fault.pid == own_process());
+    assert!(!own(&faults) && seen.samples_of_others >= 64, "{}", seen.samples_of_others);
+
+    observer.sensors.idle_faults.pass();
+    std::thread::sleep(Duration::from_millis(60));
+    // The rest begins with the first of these, and the second reads what came before it.
+    observer.observe().unwrap();
+    observer.observe().unwrap();
+    let resting = look(&mut observer);
+    let faults = resting.observation.hint_faults.unwrap();
+    assert_eq!((faults.list.len(), resting.samples_of_others), (0, 0));
+    observer.pause().unwrap();
+    observer.resume().unwrap();
+    assert!(look(&mut observer).samples_of_others >= 64, "a pause ends the rest");
+    drop(asks);
+    shell.wait().unwrap();
+}

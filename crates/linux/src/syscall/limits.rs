@@ -1,5 +1,5 @@
-//! Limits of memory (setrlimit(2)) that are too small for this process. It raises its own as far as
-//! it may. A program that it starts gets the limits of the caller back.
+//! Limits of memory and CPU time (setrlimit(2)) that are too small for this process. It raises its
+//! own as far as it may. A program that it starts gets the limits of the caller back.
 
 use std::io;
 use std::sync::OnceLock;
@@ -66,6 +66,36 @@ pub fn raise(limit: Limit, bytes: u64) -> io::Result<u64> {
     Ok(limit.get()?.rlim_cur)
 }
 
+/// Takes away this process's limit of CPU time. Where that is refused, SIGXCPU comes before the
+/// kernel's SIGKILL, early enough to put back what was changed. Processes that were forked before
+/// keep the limit.
+///
+/// # Errors
+/// As getrlimit(2) and setrlimit(2).
+pub fn outlive_cpu_time() -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes one rlimit that lives through the call.
+    check(i64::from(unsafe { libc::getrlimit(libc::RLIMIT_CPU, &raw mut limit) }))?;
+    if limit.rlim_max == libc::RLIM_INFINITY && limit.rlim_cur == libc::RLIM_INFINITY {
+        return Ok(());
+    }
+    let set = |limit: libc::rlimit| {
+        // SAFETY: the kernel reads one rlimit that lives through the call.
+        check(i64::from(unsafe { libc::setrlimit(libc::RLIMIT_CPU, &raw const limit) })).map(drop)
+    };
+    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    set(none).or_else(|_| set(libc::rlimit { rlim_cur: early(limit.rlim_max), ..limit }))
+}
+
+/// The CPU time, s, after which this process is told of a limit at which it is killed. A quarter of
+/// it is left, and at least a second (our choice).
+fn early(killed_at: u64) -> u64 {
+    match killed_at {
+        libc::RLIM_INFINITY => killed_at,
+        _ => killed_at - (killed_at / 4).max(1).min(killed_at),
+    }
+}
+
 /// Sets the limits of the caller. Between fork(2) and execve(2) it does nothing but system calls.
 pub(super) fn give_back() {
     for limit in Limit::ALL {
@@ -84,6 +114,13 @@ mod tests {
     use crate::syscall::signal::Signals;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_manager_is_told_of_its_limit_of_cpu_time_before_it_is_killed() {
+        let told = [(0, 0), (1, 0), (2, 1), (8, 6), (3600, 2700)];
+        assert!(told.iter().all(|&(killed_at, expected)| early(killed_at) == expected));
+        assert_eq!(early(libc::RLIM_INFINITY), libc::RLIM_INFINITY);
+    }
 
     /// The one test that changes limits of this process.
     #[test]

@@ -99,7 +99,8 @@ pub fn descriptor(signals: &Signals) -> io::Result<OwnedFd> {
 pub struct Arrived {
     /// Number of the signal.
     pub number: i32,
-    /// Whether a process sent it. If not, the kernel did, for a terminal's ^C or a child's end.
+    /// Whether another process sent it. If not, the kernel did, for a terminal's ^C, a child's end
+    /// or a limit of this process.
     pub sent_by_process: bool,
 }
 
@@ -123,7 +124,10 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
     let info = unsafe { info.assume_init() };
     let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
     // SI_USER, SI_QUEUE and SI_TKILL are 0 and below; codes of the kernel's own signals are above.
-    Ok(Some(Arrived { number, sent_by_process: info.ssi_code <= 0 }))
+    // SIGXFSZ looks as if this process had sent it (`generic_write_check_limits`, fs/read_write.c,
+    // Linux 6.12).
+    let sent_by_process = info.ssi_code <= 0 && info.ssi_pid != std::process::id();
+    Ok(Some(Arrived { number, sent_by_process }))
 }
 
 /// Waits until one of the descriptors is readable or the time is over. Returns for each whether it
@@ -194,7 +198,7 @@ mod tests {
         // SAFETY: a signal to this very thread, which blocks it.
         unsafe { libc::raise(libc::SIGUSR2) };
         assert_eq!(wait_readable(&[descriptor.as_fd()], 1000).unwrap(), [true]);
-        let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: true };
+        let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: false };
         assert_eq!(next(descriptor.as_fd()).unwrap(), Some(arrived));
         restore(&before).unwrap();
     }

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use super::SOCKET;
 use super::client::Client;
 use super::protocol::{
-    ExplainReply, MetricsReply, NotesReply, PidRequest, PidsRequest, StatusReply, method,
+    ExplainReply, MetricsReply, NotesReply, PidRequest, PidsRequest, StatusReply, WithdrawRequest,
+    Withdrawn, method,
 };
 use super::text;
 use crate::{session, terminal};
@@ -89,9 +90,14 @@ pub(crate) struct ReloadArguments {
 #[command(after_help = "\
 Examples:
   sudo rondpoint leave 4711
+  sudo rondpoint leave --withdraw 4711      # the rules decide again
 
 Exit status: 0 good, 1 the daemon refuses or does not answer.")]
 pub(crate) struct LeaveArguments {
+    /// Withdraw an earlier request for them: the rules of the configuration decide again
+    #[arg(long)]
+    withdraw: bool,
+
     /// The processes
     #[arg(value_name = "PID", value_parser = session::process_number, required = true)]
     pids: Vec<u32>,
@@ -105,10 +111,15 @@ pub(crate) struct LeaveArguments {
 #[command(after_help = "\
 Examples:
   sudo rondpoint manage 4711
+  sudo rondpoint manage --withdraw 4711     # the rules decide again
 
 Exclusions of the configuration win.
 Exit status: 0 good, 1 the daemon refuses or does not answer.")]
 pub(crate) struct ManageArguments {
+    /// Withdraw an earlier request for them: the rules of the configuration decide again
+    #[arg(long)]
+    withdraw: bool,
+
     /// The processes
     #[arg(value_name = "PID", value_parser = session::process_number, required = true)]
     pids: Vec<u32>,
@@ -156,14 +167,25 @@ pub(crate) fn reload(arguments: &ReloadArguments) -> ExitCode {
 
 /// `rondpoint leave`.
 pub(crate) fn leave(arguments: &LeaveArguments) -> ExitCode {
-    let request = PidsRequest { pids: arguments.pids.clone() };
-    conclude("leave", || ask(&arguments.at, method::LEAVE, &request))
+    let LeaveArguments { withdraw, pids, at } = arguments;
+    let withdrawn = withdraw.then_some(Withdrawn::Leave);
+    conclude("leave", || ask_for(at, method::LEAVE, withdrawn, pids))
 }
 
 /// `rondpoint manage`.
 pub(crate) fn manage(arguments: &ManageArguments) -> ExitCode {
-    let request = PidsRequest { pids: arguments.pids.clone() };
-    conclude("manage", || ask(&arguments.at, method::MANAGE, &request))
+    let ManageArguments { withdraw, pids, at } = arguments;
+    let withdrawn = withdraw.then_some(Withdrawn::Manage);
+    conclude("manage", || ask_for(at, method::MANAGE, withdrawn, pids))
+}
+
+/// Asks for processes by a method, or withdraws what was asked by it.
+fn ask_for(at: &Where, method: &str, withdrawn: Option<Withdrawn>, pids: &[u32]) -> Result<()> {
+    let pids = pids.to_vec();
+    match withdrawn {
+        Some(request) => ask(at, method::WITHDRAW, &WithdrawRequest { pids, request }),
+        None => ask(at, method, &PidsRequest { pids }),
+    }
 }
 
 fn nothing() -> Map<String, Value> {

@@ -31,6 +31,8 @@ pub(crate) mod method {
     pub(crate) const LEAVE: &str = "Leave";
     /// Manages processes, whatever their size; exclusions win: [`super::PidsRequest`].
     pub(crate) const MANAGE: &str = "Manage";
+    /// Withdraws what was asked for processes: [`super::WithdrawRequest`].
+    pub(crate) const WITHDRAW: &str = "Withdraw";
     /// Reads the configuration anew: [`super::NotesReply`].
     pub(crate) const RELOAD: &str = "Reload";
 }
@@ -100,6 +102,23 @@ pub(crate) struct PidRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PidsRequest {
     pub(crate) pids: Vec<u32>,
+}
+
+/// Of [`method::WITHDRAW`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WithdrawRequest {
+    pub(crate) pids: Vec<u32>,
+    pub(crate) request: Withdrawn,
+}
+
+/// The kind of request that is withdrawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Withdrawn {
+    /// Of [`method::LEAVE`].
+    Leave,
+    /// Of [`method::MANAGE`].
+    Manage,
 }
 
 /// Of [`method::EXPLAIN`].

@@ -36,6 +36,8 @@ const IDLE: f64 = 0.05;
 /// for that, for others are idle.
 const MOST_THREADS: usize = 64;
 /// How long a cgroup and an owner are believed: a process may be moved and may change its user.
+/// Those of an idle process are believed until it is read again: it changes nothing by itself, and
+/// all are read before a plan changes it.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// All processes.
@@ -194,8 +196,9 @@ impl Census {
 
     /// A process with its owner and its cgroup, which are looked up only for processes that matter.
     pub(super) fn complete(&mut self, from: &Root, pid: Pid) -> Option<&Known> {
-        let is_due = |at: Instant| at.elapsed() > BELIEVED;
-        if self.known.get(&pid)?.looked_up.is_none_or(is_due) {
+        let known = self.known.get(&pid)?;
+        let believed = BELIEVED.max(known.due_after);
+        if known.looked_up.is_none_or(|at| at.elapsed() > believed) {
             let (user, cgroup) = (root::owner(from, pid)?, self.cgroup_of(from, pid));
             let known = self.known.get_mut(&pid)?;
             (known.facts.user, known.facts.cgroup) = (user, cgroup);
@@ -246,6 +249,13 @@ impl Census {
     /// How many.
     pub(super) fn len(&self) -> usize {
         self.known.len()
+    }
+
+    /// A process and all that descend from it, as last seen.
+    pub(super) fn with_descendants(&self, process: Identity) -> Vec<Identity> {
+        let is_below = |one: &&Known| self.ancestors(one.identity.pid).any(|up| up == process.pid);
+        let below = self.iter().filter(is_below).map(|one| one.identity);
+        std::iter::once(process).chain(below).collect()
     }
 
     /// A process's parent, its parent, and so on, as last seen.

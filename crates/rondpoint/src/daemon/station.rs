@@ -123,8 +123,11 @@ pub(super) struct Station {
 impl Station {
     pub(super) fn new(parts: Parts, problems: Vec<String>) -> Self {
         let now = Instant::now();
-        let (from, memory) = (Root::live(), Memory::new(&parts.ledgers));
-        let (remembered, damage) = match memory.read() {
+        let (from, mut memory) = (Root::live(), Memory::new(&parts.ledgers));
+        // Where that fails, writing fails later, and says why.
+        let is_anothers = memory.own().is_ok_and(|is_own| !is_own);
+        let read = if is_anothers { Ok(Remembered::default()) } else { memory.read() };
+        let (remembered, damage) = match read {
             Ok(remembered) => (remembered, None),
             Err(error) => {
                 let told = terminal::told(&error);
@@ -132,6 +135,14 @@ impl Station {
                 (Remembered { paused: true, ..Remembered::default() }, Some(told))
             }
         };
+        let mut problems = problems;
+        if is_anothers {
+            let folder = parts.ledgers.display();
+            problems.push(format!(
+                "another daemon keeps its requests in {folder}: a pause and requests of this one \
+                 end with it"
+            ));
+        }
         if remembered.paused && damage.is_none() {
             tracing::info!("the daemon begins paused, as it was told before: rondpoint resume");
         }
@@ -301,7 +312,7 @@ impl Watched for Station {
     }
 
     fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
-        self.sum_up();
+        self.sum_up_once();
         loop {
             // Even where no time is left to sleep: a daemon without CPU time can be ended too.
             self.signals(trees)?;

@@ -3,6 +3,8 @@
 //! `run` and `attach` have one tree; the daemon's trees begin and end. Masks are kept by tree: a
 //! program may by chance have a mask that another tree was given, without inheriting it.
 
+mod folders;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
@@ -15,6 +17,8 @@ use rondpoint_linux::act::{Actor, Identity};
 use rondpoint_linux::ledger_file::{Entry, LedgerFile};
 use rondpoint_linux::{LinuxError, Root};
 
+use self::folders::Folders;
+
 /// All trees.
 pub(crate) struct Trees {
     topology: Topology,
@@ -26,24 +30,49 @@ pub(crate) struct Trees {
     /// changed it.
     pub(crate) heirs: u64,
     pub(crate) left_alone: u64,
+    folders: Folders,
 }
 
 struct Tree {
     actor: Actor,
     ledger: LedgerFile,
+    /// The last look had no process of it.
+    is_unseen: bool,
 }
 
 impl Trees {
     /// Without any.
     pub(crate) fn new(topology: Topology) -> Self {
-        let (trees, origins) = (BTreeMap::new(), BTreeMap::new());
-        Self { topology, trees, origins, heirs: 0, left_alone: 0 }
+        let (trees, origins, folders) = (BTreeMap::new(), BTreeMap::new(), Folders::default());
+        Self { topology, trees, origins, heirs: 0, left_alone: 0, folders }
     }
 
     /// One more, which begins with `root`.
     pub(crate) fn add(&mut self, root: Pid, ledger: LedgerFile) {
         let actor = Actor::new(Root::live(), self.topology.clone(), root);
-        self.trees.insert(root, Tree { actor, ledger });
+        self.trees.insert(root, Tree { actor, ledger, is_unseen: false });
+    }
+
+    /// Gives the processes of a new tree the masks that they would have without us. They descend
+    /// from `ancestors`, the nearest first, and may have inherited a mask of the nearest that is
+    /// followed, whose tree had no place for them. The new tree would take that mask for their own.
+    pub(crate) fn disinherit(
+        &mut self,
+        processes: impl FnOnce() -> Vec<Identity>,
+        mut ancestors: impl Iterator<Item = Pid>,
+    ) -> Restored {
+        let mut all = Restored::default();
+        let nearest = ancestors.find_map(|pid| self.root_of(pid));
+        let tree = nearest.and_then(|root| self.trees.get_mut(&root));
+        let Some(tree) = tree.filter(|tree| tree.actor.has_changed_masks()) else { return all };
+        for process in processes() {
+            let (restored, entries) = tree.actor.release(process);
+            all.add(&restored);
+            // A ledger that cannot be written stops all later plans.
+            let _ = tree.ledger.write(&entries);
+        }
+        self.heirs += all.heirs;
+        all
     }
 
     /// The root of a process of the last look.
@@ -85,6 +114,11 @@ impl Trees {
         let mut written = self.release_strays();
         for (root, processes) in parts {
             let Some(tree) = self.trees.get_mut(&root) else { continue };
+            // Of thousands of idle trees, of which nothing was changed, nothing is to be followed.
+            let was_unseen = std::mem::replace(&mut tree.is_unseen, processes.is_empty());
+            if was_unseen && tree.is_unseen && !tree.actor.has_changed_masks() {
+                continue;
+            }
             let mut part = Observation { at: observation.at, processes, ..Observation::default() };
             let followed = tree.actor.follow(&mut part, still);
             self.heirs += followed.heirs;
@@ -153,7 +187,7 @@ impl Trees {
     ) -> Outcome {
         let root = plan.steps[step].action.pid().and_then(|pid| self.root_of(pid));
         match root.and_then(|root| self.trees.get_mut(&root)) {
-            Some(Tree { actor, ledger }) => actor.step_until(plan, step, ledger, is_called),
+            Some(Tree { actor, ledger, .. }) => actor.step_until(plan, step, ledger, is_called),
             None => {
                 let (spent, frozen) = (Nanos(0), Nanos(0));
                 Outcome { plan: plan.number, step, result: StepResult::Gone, spent, frozen }
@@ -217,7 +251,11 @@ impl Trees {
     }
 
     /// Trees whose ledger somebody has removed: nothing of them may be changed any more.
-    pub(crate) fn without_ledger(&self) -> Vec<Pid> {
+    pub(crate) fn without_ledger(&mut self) -> Vec<Pid> {
+        let paths = self.trees.values().map(|tree| tree.ledger.path());
+        if !self.folders.may_have_changed(paths) {
+            return Vec::new();
+        }
         let lost = self.trees.iter().filter(|(_, tree)| tree.ledger.is_lost());
         lost.map(|(root, _)| *root).collect()
     }

@@ -356,13 +356,14 @@ pub(super) fn pages_told(counts: &PageCounts) -> String {
     if parts.is_empty() { "no pages".to_string() } else { parts.join(", ") }
 }
 
-/// A refusal without its numbers, for counting.
+/// A refusal without its numbers, for counting: `policy-unread`, `exempt: own memory policy`.
 pub(crate) fn cause(refusal: &Refusal) -> String {
     let value = serde_json::to_value(refusal).unwrap_or_default();
-    let name = value.get("refusal").and_then(|name| name.as_str()).unwrap_or("refused");
-    match refusal {
-        Refusal::Exempt { exemption } => format!("{name}: {exemption:?}"),
-        _ => name.to_string(),
+    let word = |field| value.get(field).and_then(|word| word.as_str());
+    let name = word("refusal").unwrap_or("refused");
+    match word("exemption") {
+        Some(exemption) => format!("{name}: {}", exemption.replace('-', " ")),
+        None => name.to_string(),
     }
 }
 
@@ -375,6 +376,7 @@ pub(super) fn touched(accounts: &Accounts) -> impl Iterator<Item = (Pid, &Accoun
 mod tests {
     use super::*;
     use rondpoint_core::model::{App, Thread, Traffic};
+    use rondpoint_core::observation::Exemption;
     use rondpoint_core::topology::synthetic;
     use rondpoint_core::{CpuSet, Matrix, Tid};
 
@@ -396,6 +398,14 @@ mod tests {
         window.traffic.clone_from(&app.traffic);
         window.apps.push(app);
         window
+    }
+
+    #[test]
+    fn a_refusal_is_counted_under_words() {
+        let exempt = |exemption| cause(&Refusal::Exempt { exemption });
+        assert_eq!(exempt(Exemption::OwnMemoryPolicy), "exempt: own memory policy");
+        assert_eq!(exempt(Exemption::OwnAffinity), "exempt: own affinity");
+        assert_eq!(cause(&Refusal::ObserveOnly), "observe-only");
     }
 
     /// The period after the last action, after windows of a second that act or do not.

@@ -9,12 +9,13 @@ mod copies;
 mod outlook;
 mod program;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rondpoint_core::limits::MAX_NODES;
 use rondpoint_core::observation::SharedObject;
 use rondpoint_linux::replicas::{LIBRARY, TABLE_VARIABLE};
 use rondpoint_linux::syscall::process::User;
@@ -113,7 +114,7 @@ impl Replication {
             let _ = writeln!(text, "replicate: {note}");
         }
         let Some(copies) = self.copies.take() else { return text };
-        let opened = Opened::read(&copies.log());
+        let opened = Opened::read(&copies.log(), self.originals.len());
         for (position, original) in self.originals.iter().enumerate() {
             let opens = opened.by_file.get(&position);
             let none = BTreeMap::new();
@@ -168,14 +169,19 @@ struct Opened {
 }
 
 impl Opened {
-    /// Lines that make no sense are left out: the program can write to the log.
-    fn read(log: &str) -> Self {
+    /// The log about this number of files. Lines that make no sense are left out: the program can
+    /// write to the log.
+    fn read(log: &str, files: usize) -> Self {
         let mut opened = Self::default();
+        let mut known = BTreeSet::new();
         for line in log.lines() {
             let numbers: Vec<u32> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
             let [process, file, node, may_leave] = numbers[..] else { continue };
+            if file as usize >= files || node as usize >= MAX_NODES {
+                continue;
+            }
             *opened.by_file.entry(file as usize).or_default().entry(node).or_insert(0) += 1;
-            if may_leave == 1 && !opened.roaming.contains(&process) {
+            if may_leave == 1 && known.insert(process) {
                 opened.roaming.push(process);
             }
         }
@@ -204,10 +210,21 @@ mod tests {
 
     #[test]
     fn the_log_is_counted_and_nonsense_left_out() {
-        let opened = Opened::read("7 0 1 0\n7 0 1 0\nx\n9 0 0 1\n9 1 0 1\n1 2\n");
+        let log = "7 0 1 0\n7 0 1 0\nx\n9 0 0 1\n9 1 0 1\n1 2\n7 2 1 0\n7 0 4000000000 0\n";
+        let opened = Opened::read(log, 2);
         let expected: BTreeMap<usize, BTreeMap<u32, u64>> =
             [(0, [(0, 1), (1, 2)].into()), (1, [(0, 1)].into())].into();
         assert_eq!((opened.by_file, opened.roaming), (expected, vec![9]));
+    }
+
+    /// The program may write whatever it likes, and its end waits for this.
+    #[test]
+    fn a_log_of_many_processes_is_read_in_time() {
+        let log: String = (0..200_000).map(|process| format!("{process} 0 1 1\n")).collect();
+        let began = std::time::Instant::now();
+        let opened = Opened::read(&log, 1);
+        assert_eq!(opened.roaming.len(), 200_000);
+        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Tests of the caller, by the variables of sudo, pkexec and doas.
 
+use super::caller::caller_of;
 use super::*;
 
 fn caller(set: &[(&str, &str)]) -> Result<Option<User>> {

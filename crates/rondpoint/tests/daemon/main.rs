@@ -40,6 +40,7 @@ const TESTS: &[Test] = &[
     ("a_user_has_eight_own_processes_managed_and_none_that_was_left", limited),
     ("members_of_the_group_may_do_what_root_may", rights::of_a_group),
     ("a_user_may_not_have_own_processes_left", rights::to_leave),
+    ("a_request_can_be_withdrawn", rights::to_withdraw),
     ("a_users_tree_has_no_process_of_another_user", rights::to_what_others_run),
     ("a_process_that_is_named_often_is_one_process", rights::to_ask_often_at_once),
     ("a_user_cannot_fill_the_log_with_refusals", rights::to_fill_the_log),

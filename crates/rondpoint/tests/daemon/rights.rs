@@ -103,6 +103,37 @@ pub(crate) fn to_leave(_: &CpuSet) {
     daemon.end();
 }
 
+/// Users withdraw their own requests only, and the rules then decide.
+pub(crate) fn to_withdraw(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let own = Sleepers::start(2, NOBODY);
+    let (asked_by_root, asked_by_user) = (own.pid(0), own.pid(1));
+    let state = |pid: &str| {
+        let found = daemon.process(pid.parse().expect("a number"));
+        found.map(|found| found["state"].as_str().unwrap_or_default().to_string())
+    };
+    assert!(daemon.ask(&["manage", &asked_by_root]).success);
+    assert!(daemon.ask_as(NOBODY, &["manage", &asked_by_user]).success);
+    let refused = daemon.ask_as(NOBODY, &["manage", "--withdraw", &asked_by_root]);
+    let why = "no request to manage it was made by user 65534";
+    assert!(!refused.success && refused.errors.contains(why), "{refused:?}");
+    let managed = Some("managed".to_string());
+    assert_eq!([&asked_by_root, &asked_by_user].map(|pid| state(pid)), [managed.clone(), managed]);
+    assert!(daemon.ask_as(NOBODY, &["manage", "--withdraw", &asked_by_user]).success);
+    assert!(daemon.ask(&["manage", "--withdraw", &asked_by_root]).success);
+    daemon.wait_for("both trees' end", || daemon.ledgers() == 0);
+    assert!(daemon.ask(&["leave", &asked_by_root]).success);
+    assert_eq!(state(&asked_by_root).as_deref(), Some("left"));
+    assert!(daemon.ask(&["leave", "--withdraw", &asked_by_root]).success);
+    assert_ne!(state(&asked_by_root).as_deref(), Some("left"));
+    let again = daemon.ask(&["leave", "--withdraw", &asked_by_root]);
+    assert!(!again.success && again.errors.contains("no request to leave it"), "{again:?}");
+    daemon.end();
+}
+
 /// A program of root that a user's program has started, as by sudo, is none of the user's.
 pub(crate) fn to_what_others_run(_: &CpuSet) {
     if !is_root() {

@@ -174,6 +174,38 @@ fn each_thread_has_its_mask_again_or_is_counted_for_what_it_is() {
     }
 }
 
+/// Its creator still has our mask when the threads are listed, and then gets its first one.
+#[test]
+fn a_thread_that_is_born_while_masks_are_restored_keeps_none_of_ours() {
+    let own = affinity::get(std::process::id() as i32).unwrap();
+    let one: CpuSet = own.iter().take(1).collect();
+    if one == own {
+        println!("not tried: this machine has one CPU");
+        return;
+    }
+    let creator = Sleeping::start();
+    let task = creator.task();
+    let original = Original { cpus: own.clone(), whole: false };
+    let (at, cpus) = (task.started, one.clone());
+    let mut masks = Masks::default();
+    masks.enter(&Change { plan: 1, task, session: 0, at, original, via: None, cpus });
+    affinity::set(creator.thread(), &one).unwrap();
+    let mut born: Option<Sleeping> = None;
+    let list = || {
+        let mut tree = Tree { tasks: vec![task], unseen: 0 };
+        tree.tasks.extend(born.as_ref().map(Sleeping::task));
+        let child = born.get_or_insert_with(Sleeping::start);
+        if tree.tasks.len() == 1 {
+            affinity::set(child.thread(), &one).unwrap();
+        }
+        tree
+    };
+    let (done, _) = restore_in_rounds(&Root::live(), &masks, Outside::TryAgain, list);
+    assert_eq!(done, Restored { put_back: 1, heirs: 1, ..Restored::default() });
+    let born = born.expect("born in the first round");
+    assert_eq!(affinity::get(born.thread()).unwrap(), own);
+}
+
 #[test]
 fn a_change_is_prepared_for_the_thread_that_was_seen_and_for_no_later_one() {
     let own = affinity::get(std::process::id() as i32).unwrap();

@@ -11,8 +11,10 @@ use super::{MAX_DESCRIPTORS, MAX_KEPT_THREADS, Tasks};
 /// Places of a tree that its threads have not taken yet.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Places {
-    /// Threads whose files may be kept open.
+    /// Threads of processes that run whose files may be kept open.
     files: usize,
+    /// The same of processes that do not run.
+    still_files: usize,
     /// Threads that may be counted.
     counters: usize,
 }
@@ -31,17 +33,33 @@ impl Tasks {
             false => BTreeSet::new(),
         };
         let wanted = if cut.is_empty() { wanted } else { self.wanted(members) };
-        self.place(&wanted, |pid| members.contains(pid));
+        let awake = self.threads_by_root(members.awake.iter().map(|(pid, of)| (*pid, of.len())));
+        let lives = |pid| match (members.awake.contains_key(&pid), members.still.contains(&pid)) {
+            (true, _) => Some(State::Awake),
+            (false, true) => Some(State::Still),
+            (false, false) => None,
+        };
+        self.place(&wanted, &awake, lives);
         cut
     }
 
     /// As [`Tasks::allot`] for the known threads.
     pub(super) fn allot_known(&mut self) {
-        let mut wanted = BTreeMap::new();
-        for (pid, process) in &self.processes {
-            *wanted.entry(self.root_of(*pid)).or_default() += process.threads.len();
+        let known = self.processes.iter().map(|(pid, process)| (*pid, process.threads.len()));
+        let wanted = self.threads_by_root(known);
+        self.place(&wanted, &wanted, |_| Some(State::Awake));
+    }
+
+    /// The sum of threads of each tree.
+    fn threads_by_root(
+        &self,
+        processes: impl Iterator<Item = (Pid, usize)>,
+    ) -> BTreeMap<Pid, usize> {
+        let mut sums = BTreeMap::new();
+        for (pid, threads) in processes {
+            *sums.entry(self.root_of(pid)).or_default() += threads;
         }
-        self.place(&wanted, |_| true);
+        sums
     }
 
     /// Ended threads leave their places to living ones. Sorts the threads of each process.
@@ -56,15 +74,9 @@ impl Tasks {
 
     /// Threads of each tree. Those of a process that did not run are known.
     fn wanted(&self, members: &Members) -> BTreeMap<Pid, usize> {
-        let mut wanted = BTreeMap::new();
-        for (pid, threads) in &members.awake {
-            *wanted.entry(self.root_of(*pid)).or_default() += threads.len();
-        }
-        for pid in &members.still {
-            let known = self.processes.get(pid).map_or(0, |process| process.threads.len());
-            *wanted.entry(self.root_of(*pid)).or_default() += known;
-        }
-        wanted
+        let known = |pid| self.processes.get(pid).map_or(0, |process| process.threads.len());
+        let awake = members.awake.iter().map(|(pid, threads)| (*pid, threads.len()));
+        self.threads_by_root(awake.chain(members.still.iter().map(|pid| (*pid, known(pid)))))
     }
 
     /// Leaves out the threads beyond the shares. A still process that loses a thread is looked at.
@@ -99,24 +111,38 @@ impl Tasks {
         cut
     }
 
-    /// Divides files and counters among trees that want so many threads. Those of known threads in
-    /// `living` processes stay within the shares.
-    pub(super) fn place(&mut self, wanted: &BTreeMap<Pid, usize>, living: impl Fn(Pid) -> bool) {
+    /// Divides files and counters among trees that want so many threads, `awake` of them in
+    /// processes that run. Only the files of these are read at each look, so they come first. Those
+    /// of known threads in the processes that `state` knows stay within the shares.
+    pub(super) fn place(
+        &mut self,
+        wanted: &BTreeMap<Pid, usize>,
+        awake: &BTreeMap<Pid, usize>,
+        state: impl Fn(Pid) -> Option<State>,
+    ) {
         let events = self.plan.as_ref().map_or(1, |plan| plan.events().max(1));
-        let files = share_out(wanted, MAX_KEPT_THREADS);
+        let files = share_out(awake, MAX_KEPT_THREADS);
+        let left = MAX_KEPT_THREADS - files.values().sum::<usize>();
+        let rest = |(root, all): (&Pid, &usize)| (*root, all - awake.get(root).unwrap_or(&0));
+        let still: BTreeMap<Pid, usize> = wanted.iter().map(rest).collect();
+        let still_files = share_out(&still, left);
         let most_counters = MAX_DESCRIPTORS / events;
-        let mut counters = share_out(wanted, most_counters);
+        let counters = share_out(wanted, most_counters);
         self.may_count_all = wanted.values().sum::<usize>() <= most_counters;
-        let place =
-            |(root, files)| (root, Places { files, counters: counters.remove(&root).unwrap_or(0) });
-        let mut places: BTreeMap<Pid, Places> = files.into_iter().map(place).collect();
+        let place = |root: &Pid| {
+            let [files, still_files, counters] =
+                [&files, &still_files, &counters].map(|of| of.get(root).copied().unwrap_or(0));
+            (*root, Places { files, still_files, counters })
+        };
+        let mut places: BTreeMap<Pid, Places> = wanted.keys().map(place).collect();
         let Self { processes, family, .. } = self;
-        for (pid, process) in processes.iter_mut().filter(|(pid, _)| living(**pid)) {
+        for (pid, process) in processes {
+            let Some(state) = state(*pid) else { continue };
             let root = family.root_of(*pid).unwrap_or(*pid);
             let Some(left) = places.get_mut(&root) else { continue };
-            process.stat.keep(left.files > 0);
+            process.stat.keep(left.files_of(state) > &mut 0);
             for thread in process.threads.values_mut() {
-                let keep = left.take_files();
+                let keep = take(left.files_of(state));
                 thread.stat.keep(keep);
                 thread.schedstat.keep(keep);
                 if thread.counters.is_some() && !left.take_counters() {
@@ -164,7 +190,23 @@ impl Tasks {
     }
 }
 
+/// What a process does at a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It may have run since its files were read.
+    Awake,
+    /// It has hardly run.
+    Still,
+}
+
 impl Places {
+    fn files_of(&mut self, state: State) -> &mut usize {
+        match state {
+            State::Awake => &mut self.files,
+            State::Still => &mut self.still_files,
+        }
+    }
+
     fn take_files(&mut self) -> bool {
         take(&mut self.files)
     }

@@ -62,6 +62,11 @@ impl Family {
         &self.origins
     }
 
+    /// The processes of the last look, and the roots.
+    pub(super) fn followed(&self) -> impl Iterator<Item = Pid> {
+        self.origins.keys().chain(self.roots.keys()).copied()
+    }
+
     /// The root of a process of the last look. A root is its own.
     pub(super) fn root_of(&self, pid: Pid) -> Option<Pid> {
         let own = self.roots.contains_key(&pid).then_some(pid);

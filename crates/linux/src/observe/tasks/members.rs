@@ -7,7 +7,7 @@ use rondpoint_core::{Pid, Tid};
 
 use super::still::Still;
 use super::turns::Turns;
-use super::{BETWEEN_LISTS, Births, Tasks, read, started};
+use super::{BETWEEN_LISTS, Births, PARENTS_HOLD, Tasks, read, started};
 use crate::LinuxError;
 use crate::observe::REST;
 use crate::parse::stat;
@@ -71,6 +71,9 @@ impl Tasks {
         let mut born = births.known.to_vec();
         born.extend(self.parents_of_loose()?);
         let family = self.family.begin(known, &born);
+        // The caller finds the children that no record tells of.
+        let told_at = self.parents_told.filter(|_| !anew);
+        let all_told = births.all || told_at.is_some_and(|at| at.elapsed() < PARENTS_HOLD);
         let mut turns = Turns::new(&family, |pid| self.processes.contains_key(&pid));
         let mut origins = BTreeMap::new();
         while let Some((pid, of)) = turns.next() {
@@ -78,7 +81,7 @@ impl Tasks {
                 continue;
             }
             let is_known = self.processes.contains_key(&pid);
-            let has_told = births.all && is_known;
+            let has_told = all_told && is_known;
             let rests = is_known && still.all.contains(&pid);
             let is_silent = rests && !anew && (has_told || !still.ran.contains(&pid));
             let threads = if is_silent { Vec::new() } else { self.threads_of(pid)? };
@@ -121,7 +124,8 @@ impl Tasks {
         };
         let missing: Vec<Pid> = family.into_keys().filter(is_missing).collect();
         missing.into_iter().for_each(|pid| self.family.loosen(pid));
-        self.listed_next = Instant::now() + BETWEEN_LISTS;
+        let now = Instant::now();
+        (self.parents_told, self.listed_next) = (Some(now), now + BETWEEN_LISTS);
     }
 
     /// `(parent, child)` of each process that is not followed yet and may be of a tree.

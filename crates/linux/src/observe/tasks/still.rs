@@ -28,6 +28,9 @@ const HARDLY_AT_MOST: Nanos = Nanos::from_millis(20);
 /// Longest time between two readings of a process that runs at all (our choice).
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// Least time over which the use of CPUs is told (our choice): five ticks of the kernel's clock.
+const SHORTEST: Nanos = Nanos::from_millis(50);
+
 pub(super) fn hardly(threads: usize) -> Nanos {
     Nanos(HARDLY.0 * threads.max(1) as u64).min(HARDLY_AT_MOST)
 }
@@ -40,15 +43,41 @@ pub(super) struct Still {
     pub(super) ran: BTreeSet<Pid>,
 }
 
+/// CPU time that the processes used since the last look.
+#[derive(Debug, Default)]
+struct Used {
+    most: u64,
+    all: u64,
+    is_unknown: bool,
+}
+
+impl Used {
+    /// Adds a process. One that has ended used nothing that matters any more.
+    fn add(&mut self, before: Option<Nanos>, now: Option<Nanos>) {
+        let Some(now) = now else { return };
+        self.is_unknown |= before.is_none();
+        let ran = before.map_or(0, |before| now.0.saturating_sub(before.0));
+        self.most = self.most.max(ran);
+        self.all += ran;
+    }
+
+    fn cpus(&self, elapsed: Nanos) -> Option<(f64, f64)> {
+        let of = |ran: u64| ran as f64 / elapsed.0 as f64;
+        (!self.is_unknown).then(|| (of(self.most), of(self.all)))
+    }
+}
+
 impl Tasks {
     /// Processes that have not run since their files were read, or hardly. Changes of their
     /// scheduling by other processes are observed when they run again.
     pub(super) fn find_still(&mut self) -> Result<Still, LinuxError> {
         let now = Instant::now();
         let mut still = Still::default();
-        self.clocks_at = Nanos(since_boot_ns());
+        let began = std::mem::replace(&mut self.clocks_at, Nanos(since_boot_ns()));
+        let mut used = Used::default();
         for (pid, process) in &mut self.processes {
             let before = std::mem::replace(&mut process.clock, clock(&self.root, *pid)?);
+            used.add(before, process.clock);
             process.doze.look(process.clock, process.threads.len());
             let Some((clock, read)) = process.clock.zip(process.read.as_ref()) else { continue };
             let ran = read.clock.map(|before| clock.0.wrapping_sub(before.0));
@@ -64,7 +93,23 @@ impl Tasks {
                 }
             }
         }
+        let elapsed = self.clocks_at.since(began);
+        if elapsed >= SHORTEST {
+            self.used = used.cpus(elapsed);
+        }
         Ok(still)
+    }
+
+    /// CPUs that the followed processes used between the last two looks: the most of one, and of
+    /// all together. `None` if that is not known of one.
+    #[must_use]
+    pub fn used_cpus(&self) -> Option<(f64, f64)> {
+        self.used
+    }
+
+    /// The processes of the last look, and the roots.
+    pub fn followed(&self) -> impl Iterator<Item = Pid> {
+        self.family.followed()
     }
 
     /// The processes of the last look.

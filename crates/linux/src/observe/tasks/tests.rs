@@ -206,6 +206,32 @@ fn of_a_process_that_did_not_run_no_file_is_read() {
     assert_eq!(look(&mut tasks), "10[10@2 11@1 12@3]");
 }
 
+/// A program with hundreds of threads runs few of them at a time.
+#[test]
+fn of_a_thread_that_did_not_run_no_state_is_read_until_it_is_old() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:2 core:2").unwrap();
+    fixture.process(10, &[(10, 0), (11, 1)], "");
+    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let mut ran = 5000;
+    let mut look = |tasks: &mut Tasks| {
+        ran += 1;
+        let schedstat = fixture.root().in_proc("10/task/10/schedstat");
+        fs::write(schedstat, format!("{ran} 1 1\n")).unwrap();
+        shown(&tasks.observe(&machine, Births::default()).unwrap())
+    };
+    assert_eq!(look(&mut tasks), "10[10@0 11@1]");
+    fixture.process(10, &[(11, 3)], "");
+    assert_eq!(look(&mut tasks), "10[10@0 11@1]");
+    let thread = tasks.processes.get_mut(&Pid(10)).unwrap().threads.get_mut(&Tid(11)).unwrap();
+    let old = thread.stat_at.checked_sub(STATE_HOLDS);
+    thread.stat_at = old.expect("the machine is up for so long");
+    assert_eq!(look(&mut tasks), "10[10@0 11@3]", "another process may have changed its policy");
+    fixture.process(10, &[(11, 2)], "");
+    tasks.look_again_at(Pid(10));
+    assert_eq!(look(&mut tasks), "10[10@0 11@2]", "it was moved by us");
+}
+
 #[test]
 fn the_cpu_clocks_of_a_look_are_dated_before_its_files_are_read() {
     let fixture = Fixture::new();
@@ -283,8 +309,10 @@ fn changes_of_a_process_that_hardly_runs_are_found_without_records() {
         }
         fixture.process(20, &[(20, 1)], "");
         fixture.process(10, threads, children);
-        let schedstat = fixture.root().in_proc("10/task/10/schedstat");
-        fs::write(schedstat, "15001 1 2\n").unwrap();
+        for (tid, _) in threads {
+            let schedstat = fixture.root().in_proc(format!("10/task/{tid}/schedstat"));
+            fs::write(schedstat, "15001 1 2\n").unwrap();
+        }
         assert_eq!(look(), expected);
     }
 }

@@ -74,16 +74,18 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Takes the trees of now: each root, and its labels unless it has ended before its children.
+    /// Takes the trees of now. `name_of`: the labels of a root that was none before, unless it has
+    /// ended before its children.
     pub(crate) fn follow(
         &mut self,
-        trees: impl Iterator<Item = (Pid, Option<Name>)>,
+        roots: impl Iterator<Item = Pid>,
+        name_of: impl Fn(Pid) -> Option<Name>,
         now: Instant,
     ) {
         let mut before = std::mem::take(&mut self.trees);
-        for (root, name) in trees {
+        for root in roots {
             // A process may change its name at will.
-            let name = before.remove(&root).or(name).unwrap_or_else(Name::other);
+            let name = before.remove(&root).or_else(|| name_of(root)).unwrap_or_else(Name::other);
             self.give_place(&name, now);
             self.trees.insert(root, name);
         }
@@ -152,8 +154,9 @@ mod tests {
     }
 
     fn follow(groups: &mut Groups, trees: &[(u32, &str)], now: Instant) {
-        let trees = trees.iter().map(|(root, command)| (Pid(*root), Some(name(command))));
-        groups.follow(trees, now);
+        let of = |pid: Pid| trees.iter().find(|(root, _)| Pid(*root) == pid);
+        let roots = trees.iter().map(|(root, _)| Pid(*root));
+        groups.follow(roots, |pid| of(pid).map(|(_, command)| name(command)), now);
     }
 
     fn moved(bytes: u64) -> Moved {
@@ -215,9 +218,10 @@ mod tests {
     fn a_root_that_ended_before_its_children_keeps_its_labels() {
         let (mut groups, now) = (Groups::default(), Instant::now());
         follow(&mut groups, &[(7, "make")], now);
-        groups.follow([(Pid(7), None)].into_iter(), now);
+        let unasked = |pid: Pid| -> Option<Name> { panic!("{pid} is known") };
+        groups.follow([Pid(7)].into_iter(), unasked, now);
         assert_eq!((groups.name(Pid(7)), groups.trees()), (name("make"), 1));
-        groups.follow([].into_iter(), now);
+        groups.follow([].into_iter(), unasked, now);
         assert_eq!((groups.name(Pid(7)), groups.trees()), (Name::other(), 0));
         assert_eq!(groups.all().len(), 1);
     }

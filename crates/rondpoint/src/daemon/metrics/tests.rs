@@ -59,7 +59,7 @@ fn status() -> Status {
 fn groups() -> Groups {
     let name = || Some(Name::of("a\"b", Some("/system.slice/x.service")));
     let mut groups = Groups::default();
-    groups.follow([(Pid(7), name()), (Pid(9), name())].into_iter(), Instant::now());
+    groups.follow([Pid(7), Pid(9)].into_iter(), |_| name(), Instant::now());
     groups.add(Some(Pid(7)), Moved { bytes: 4096, threads: 2 });
     groups
 }
@@ -165,7 +165,7 @@ fn moved_memory_of_a_tree_stays_in_its_counter_when_the_tree_ends() {
         samples(&text).filter(|(one, _)| one.starts_with(name)).map(|(_, value)| value).sum::<f64>()
     };
     assert_eq!(moved(&groups), 4096.0);
-    groups.follow([].into_iter(), Instant::now());
+    groups.follow([].into_iter(), |_| None, Instant::now());
     assert_eq!(moved(&groups), 4096.0);
     // A move of a process whose tree is not known counts too.
     groups.add(None, Moved { bytes: 1, threads: 0 });

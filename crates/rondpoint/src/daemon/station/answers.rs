@@ -16,7 +16,7 @@ use super::super::rules::Request;
 use super::{BETWEEN_ANSWERS, Station};
 use crate::control::protocol::{
     Call, INTERFACE, MetricsReply, Mode, NotesReply, PidRequest, PidsRequest, StatusReply,
-    WatchReply, WatchRequest, method,
+    WatchReply, WatchRequest, WithdrawRequest, Withdrawn, method,
 };
 use crate::control::server::{Answer, Id, Peer, Refused, parameters};
 use crate::live::trees::Trees;
@@ -97,6 +97,7 @@ impl Station {
             }
             method::LEAVE => self.requested(trees, peer, call, Request::Leave),
             method::MANAGE => self.requested(trees, peer, call, Request::Manage),
+            method::WITHDRAW => self.withdrawn(trees, peer, call),
             method::RELOAD => {
                 self.insist(peer, "reload the configuration")?;
                 let notes = self.reload(trees);
@@ -174,6 +175,28 @@ impl Station {
             Request::Manage => pids.iter().filter_map(left).map(told).collect(),
             Request::Leave => unkept.into_iter().collect(),
         };
+        Ok(parameters(&NotesReply { notes }))
+    }
+
+    /// Takes requests back. The rules then decide on the processes, as after a reload.
+    fn withdrawn(&mut self, trees: &mut Trees, peer: &Peer, call: &Call) -> Answer {
+        let WithdrawRequest { pids, request } = read(call)?;
+        let pids: BTreeSet<Pid> = pids.into_iter().map(Pid).collect();
+        let request = match request {
+            Withdrawn::Leave => Request::Leave,
+            Withdrawn::Manage => Request::Manage,
+        };
+        let user = self.only(peer);
+        let withdrawn = self.requests.withdraw(&pids, request, user);
+        withdrawn.map_err(|error| Refused::new("NoSuchRequest", terminal::told(&error)))?;
+        if let Some(untold) = self.may_tell(user) {
+            tracing::info!(user = peer.user, by = peer.pid, ?pids, ?request, untold, "withdrawn");
+        }
+        for pid in pids.into_iter().filter(|_| request == Request::Manage) {
+            self.drop_unless_named(trees, pid, "its request was withdrawn");
+        }
+        let notes = self.remember().into_iter().collect();
+        self.choose(trees);
         Ok(parameters(&NotesReply { notes }))
     }
 

@@ -11,6 +11,8 @@ use super::Station;
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     groups: Groups,
+    /// The look after which the sums were made last.
+    summed: Option<u64>,
     failed_looks: u64,
 }
 
@@ -18,23 +20,29 @@ impl Station {
     /// Adds what was moved since the last call to the sums of the trees. It is called after each
     /// look: trees begin and end in the wait that follows, so each moved process is in its tree.
     pub(super) fn sum_up(&mut self) {
-        let trees = self.roots.iter().map(|(pid, one)| {
-            let known = self.census.get(*pid).filter(|known| known.identity == one.process);
-            let of = |facts: &super::super::rules::Facts| {
-                Name::of(&facts.command, facts.cgroup.as_deref())
-            };
-            let name = known.map(|known| match one.asker {
+        let name_of = |pid: Pid| {
+            let one = self.roots.get(&pid)?;
+            let known = self.census.get(pid).filter(|known| known.identity == one.process)?;
+            Some(match one.asker {
                 // Users choose what they ask for, and its name.
                 Some(_) => Name::other(),
-                None => of(&known.facts),
-            });
-            (*pid, name)
-        });
-        self.measured.groups.follow(trees, Instant::now());
+                None => Name::of(&known.facts.command, known.facts.cgroup.as_deref()),
+            })
+        };
+        self.measured.groups.follow(self.roots.keys().copied(), name_of, Instant::now());
         let moved = std::mem::take(&mut self.parts.board.borrow_mut().moved);
         for (pid, moved) in moved {
             let root = self.root_of(pid);
             self.measured.groups.add(root, moved);
+        }
+    }
+
+    /// As [`Station::sum_up`], once for each look. Between two looks the daemon glances ten times a
+    /// second, and nothing is moved.
+    pub(super) fn sum_up_once(&mut self) {
+        let looks = self.parts.board.borrow().looks;
+        if self.measured.summed.replace(looks) != Some(looks) {
+            self.sum_up();
         }
     }
 

@@ -127,10 +127,10 @@ impl Station {
         Some(Left { process, why })
     }
 
-    /// Why a process is left that gave its place, while another process has that.
-    pub(super) fn why_without_place(&self, process: Identity) -> Option<&str> {
-        let mut gave = self.roots.values().filter_map(|one| one.had_place.as_ref());
-        gave.find(|one| one.process == process).map(|one| one.why.as_str())
+    /// The processes that gave their places while others have these, with the reasons.
+    pub(super) fn those_without_place(&self) -> BTreeMap<Identity, String> {
+        let gave = self.roots.values().filter_map(|one| one.had_place.as_ref());
+        gave.map(|one| (one.process, one.why.clone())).collect()
     }
 
     /// The processes that gave their places are shown as left, unless another tree has them.

@@ -3,8 +3,11 @@
 //! One private file beside the ledgers, written whole and renamed. A process is named by its number
 //! and its start time, so a later process of the same number inherits nothing. After a file that
 //! cannot be read, the daemon begins paused: what was paused must not act.
+//!
+//! Of several daemons with one folder, only the first has the file. Each would else write over what
+//! the other was told.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -23,6 +26,8 @@ use super::requests::Asked;
 const NAME: &str = "requests.json";
 /// The file while it is written.
 const PART: &str = "requests.json.part";
+/// Locked by the daemon that has the file (flock(2)).
+const LOCK: &str = "requests.lock";
 /// Version of the format.
 const FORMAT: u32 = 1;
 /// Longest file: an entry takes below 100 bytes, and there are 4,096 at most.
@@ -62,16 +67,41 @@ pub(super) struct Memory {
     folder: PathBuf,
     /// What the file says, as far as this daemon wrote it.
     written: Option<Remembered>,
+    /// Kept until this daemon ends.
+    lock: Option<File>,
 }
 
 impl Memory {
     pub(super) fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_path_buf(), written: None }
+        Self { folder: folder.to_path_buf(), written: None, lock: None }
     }
 
     /// Path of the file.
     pub(super) fn path(&self) -> PathBuf {
         self.folder.join(NAME)
+    }
+
+    /// Takes the file for this daemon. Returns whether it has the file from now on.
+    ///
+    /// # Errors
+    /// The folder is not private or cannot be written.
+    pub(super) fn own(&mut self) -> Result<bool> {
+        if self.lock.is_some() {
+            return Ok(true);
+        }
+        make_private(&self.folder)?;
+        let path = self.folder.join(LOCK);
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = opened.with_context(|| path.display().to_string())?;
+        match file.try_lock() {
+            Ok(()) => self.lock = Some(file),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| path.display().to_string());
+            }
+        }
+        Ok(true)
     }
 
     /// What an earlier daemon wrote; nothing where there is no file.
@@ -103,12 +133,15 @@ impl Memory {
     /// Writes it down, unless the file says so already.
     ///
     /// # Errors
-    /// The folder is not private or cannot be written: the file says what it said before.
+    /// The folder is not private or cannot be written, or the file is another daemon's: it says what
+    /// it said before.
     pub(super) fn write(&mut self, now: Remembered) -> Result<()> {
         if self.written.as_ref() == Some(&now) {
             return Ok(());
         }
-        make_private(&self.folder)?;
+        if !self.own()? {
+            bail!("another daemon keeps its requests in {}", self.folder.display());
+        }
         let (part, path) = (self.folder.join(PART), self.path());
         let text = serde_json::to_string(&Text::from(&now))? + "\n";
         let mut options = OpenOptions::new();
@@ -167,6 +200,22 @@ mod tests {
         assert_eq!(memory.read().unwrap(), now);
         assert_eq!(fs::metadata(memory.path()).unwrap().mode() & 0o777, 0o600);
         assert!(!folder.path().join(PART).exists());
+    }
+
+    #[test]
+    fn of_two_daemons_the_second_does_not_touch_the_file_until_the_first_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let [mut first, mut second] = [(); 2].map(|()| Memory::new(folder.path()));
+        assert!(first.own().unwrap() && !second.own().unwrap());
+        let paused = Remembered { paused: true, ..Remembered::default() };
+        first.write(paused.clone()).unwrap();
+        let error = second.write(Remembered::default()).unwrap_err().to_string();
+        assert!(error.starts_with("another daemon keeps its requests in /"), "{error}");
+        assert_eq!(first.read().unwrap(), paused);
+        drop(first);
+        assert!(second.own().unwrap());
+        second.write(Remembered::default()).unwrap();
+        assert_eq!(second.read().unwrap(), Remembered::default());
     }
 
     #[test]

@@ -94,6 +94,33 @@ impl Requests {
         Ok(())
     }
 
+    /// Takes the requests of one kind for all of these processes back, or none. A user takes back
+    /// only what this user asked.
+    ///
+    /// # Errors
+    /// There is no such request for one of them.
+    pub(super) fn withdraw(
+        &mut self,
+        pids: &BTreeSet<Pid>,
+        request: Request,
+        user: Option<u32>,
+    ) -> Result<()> {
+        let is_there = |pid: &&Pid| {
+            let known = self.get(**pid).filter(|known| known.request == request);
+            known.is_some_and(|known| user.is_none() || known.owner == user)
+        };
+        if let Some(pid) = pids.iter().find(|pid| !is_there(pid)) {
+            let verb = match request {
+                Request::Leave => "leave",
+                Request::Manage => "manage",
+            };
+            let by = user.map_or(String::new(), |user| format!(" by user {user}"));
+            bail!("process {pid}: no request to {verb} it was made{by}");
+        }
+        pids.iter().for_each(|pid| self.remove(*pid));
+        Ok(())
+    }
+
     pub(super) fn remove(&mut self, pid: Pid) {
         self.by_pid.remove(&pid);
     }
@@ -164,6 +191,27 @@ mod tests {
             requests.note(&[later], Request::Manage, Some(USER)).unwrap();
             assert_eq!(requests.get(Pid(7)).unwrap().owner, Some(USER), "another process");
         }
+    }
+
+    #[test]
+    fn a_request_is_withdrawn_by_its_kind_and_by_those_who_may() {
+        let mut requests = Requests::default();
+        requests.note(&processes(7..9), Request::Leave, None).unwrap();
+        requests.note(&processes(9..10), Request::Manage, Some(USER)).unwrap();
+        let mut withdraw = |pids: &[u32], request, user| {
+            let pids = pids.iter().copied().map(Pid).collect();
+            let told = requests.withdraw(&pids, request, user).map_err(|error| error.to_string());
+            (told, requests.pids().map(|pid| pid.0).collect::<Vec<_>>())
+        };
+        let refused = |text: &str| (Err(format!("process {text}")), vec![7, 8, 9]);
+        let none = "9: no request to leave it was made";
+        assert_eq!(withdraw(&[7, 9], Request::Leave, None), refused(none), "none of the two");
+        let none = "7: no request to leave it was made by user 1000";
+        assert_eq!(withdraw(&[7], Request::Leave, Some(USER)), refused(none));
+        let none = "9: no request to manage it was made by user 1001";
+        assert_eq!(withdraw(&[9], Request::Manage, Some(USER + 1)), refused(none));
+        assert_eq!(withdraw(&[9], Request::Manage, Some(USER)), (Ok(()), vec![7, 8]));
+        assert_eq!(withdraw(&[7, 8], Request::Leave, None), (Ok(()), vec![]));
     }
 
     #[test]

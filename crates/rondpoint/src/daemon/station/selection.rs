@@ -136,11 +136,14 @@ impl Station {
         wanted.retain(|one| !left.contains_key(&one.process.pid));
         wanted.sort_by(|a, b| b.cpus.total_cmp(&a.cpus).then(a.process.cmp(&b.process)));
         let before = std::mem::replace(&mut self.left, left);
+        let gave = self.those_without_place();
         for one in wanted {
             if let Err(error) = self.take(trees, &one) {
                 let process = one.process;
-                let gave = self.why_without_place(process).map(str::to_string);
-                let why = gave.unwrap_or_else(|| terminal::told(&error));
+                let why = match gave.get(&process) {
+                    Some(why) => why.clone(),
+                    None => terminal::told(&error),
+                };
                 // It is tried again at every look, and said once.
                 if before.get(&process.pid).is_none_or(|known| known.why != why)
                     && let Some(untold) = self.may_tell(self.asker(process.pid))
@@ -250,11 +253,16 @@ impl Station {
         let is_asked = |pid: &&Pid| self.requests.get(**pid).is_some();
         let roots: Vec<Pid> = self.roots.keys().filter(|pid| !is_asked(pid)).copied().collect();
         for pid in roots {
-            let rules = &self.parts.rules;
-            let known = self.census.complete(&self.from, pid);
-            if known.is_some_and(|known| !rules.keeps(&known.facts)) {
-                self.drop_tree(trees, pid, "the configuration does not name it");
-            }
+            self.drop_unless_named(trees, pid, "the configuration does not name it");
+        }
+    }
+
+    /// Ends a tree that the rules would not begin.
+    pub(super) fn drop_unless_named(&mut self, trees: &mut Trees, root: Pid, why: &str) {
+        let rules = &self.parts.rules;
+        let known = self.census.complete(&self.from, root);
+        if self.roots.contains_key(&root) && known.is_some_and(|known| !rules.keeps(&known.facts)) {
+            self.drop_tree(trees, root, why);
         }
     }
 
@@ -291,17 +299,25 @@ impl Station {
     fn take(&mut self, trees: &mut Trees, wanted: &Wanted) -> Result<()> {
         let process = wanted.process;
         let asker = self.asker(process.pid);
-        let asked = self.roots.keys().filter(|pid| self.requests.is_of_its_owner(**pid)).count();
         // Strangers leave half of the places to others.
-        if asker.is_some() && asked >= self.parts.config.most_trees().div_ceil(2) {
-            anyhow::bail!(
-                "{asked} processes are managed by request of their users ([manage] most)"
-            );
+        if asker.is_some() {
+            let is_asked = |pid: &&Pid| self.requests.is_of_its_owner(**pid);
+            let asked = self.roots.keys().filter(is_asked).count();
+            if asked >= self.parts.config.most_trees().div_ceil(2) {
+                anyhow::bail!(
+                    "{asked} processes are managed by request of their users ([manage] most)"
+                );
+            }
         }
         let giver = self.giver(wanted.wanted_cpus, asker)?;
         let claim = session::claim_of(&self.from, process)?;
         if self.parts.config.acts() {
             session::may_manage(&self.from, process.pid)?;
+        }
+        let below = || self.census.with_descendants(process);
+        let restored = trees.disinherit(below, self.census.ancestors(process.pid));
+        if restored.refused > 0 {
+            anyhow::bail!("it keeps CPUs that another managed process has been given");
         }
         let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
         let had_place = giver.and_then(|giver| self.give_place(trees, giver, process));

@@ -136,6 +136,23 @@ fn a_process_that_becomes_a_tree_of_its_own_ends_with_the_mask_from_before_the_f
     }
 }
 
+/// Its tree had no place for it, so no look ever had it.
+#[test]
+fn a_child_that_was_never_observed_begins_its_tree_without_the_mask_that_it_inherited() {
+    let mut bound = Bound::new();
+    let heir = Sleeper::start();
+    affinity::set(heir.pid().0 as i32, &bound.child.mask()).unwrap();
+    let process = Identity::of(&Root::live(), heir.pid()).unwrap();
+    let strangers = [Pid(1)].into_iter();
+    assert_eq!(bound.trees.disinherit(|| vec![process], strangers), Restored::default());
+    assert_eq!(heir.mask().len(), 1);
+    let ancestors = [Pid(u32::MAX), bound.child.pid(), Pid(1)].into_iter();
+    let restored = bound.trees.disinherit(|| vec![process], ancestors);
+    assert_eq!(heir.mask(), bound.before, "{restored:?}");
+    assert_eq!((restored.heirs, bound.trees.heirs), (1, 1));
+    assert_eq!(bound.child.mask().len(), 1, "it keeps its own");
+}
+
 /// A look leaves out a process that dozes, or that it could not read.
 #[test]
 fn a_process_that_a_look_leaves_out_keeps_its_mask_until_it_is_left_alone() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
@@ -28,6 +28,8 @@ const RESERVE: u64 = 16;
 const CHUNK: usize = 4 << 20;
 /// Threads that fill the copies of one node, at most.
 const THREADS: usize = 4;
+/// Bytes of the log that are read, at most: a line of about 20 bytes for each opened file.
+const MOST_LOGGED: u64 = 16 << 20;
 /// What is copied to learn how fast copying is, bytes at most.
 const SAMPLE: u64 = 64 << 20;
 
@@ -265,16 +267,10 @@ impl Copies {
             Ok((path, file))
         });
         let targets = targets.collect::<Result<Vec<_>>>()?;
-        thread::scope(|scope| {
-            let threads = places.iter().zip(&targets).map(|(place, (_, target))| {
-                scope.spawn(move || fill(place, &original.file, target, original.length))
-            });
-            let threads: Vec<_> = threads.collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-        })
-        .with_context(|| format!("copying {}", original.path.display()))?;
+        let fills = places.iter().zip(&targets).map(|(place, (_, target))| {
+            move || fill(place, &original.file, target, original.length)
+        });
+        all(fills).with_context(|| format!("copying {}", original.path.display()))?;
         let copies = targets.into_iter().map(|(path, file)| {
             let facts = file.metadata()?;
             let identity = Identity { device: facts.dev(), inode: facts.ino() };
@@ -293,9 +289,12 @@ impl Copies {
         self.folder.join("table")
     }
 
-    /// What programs logged.
+    /// What programs logged, up to [`MOST_LOGGED`]: the program may write there whatever it likes.
     pub(super) fn log(&self) -> String {
-        let bytes = fs::read(self.folder.join("log")).unwrap_or_default();
+        let mut bytes = Vec::new();
+        // What cannot be read is not told.
+        let _ = File::open(self.folder.join("log"))
+            .and_then(|log| log.take(MOST_LOGGED).read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -314,19 +313,30 @@ fn fill(place: &Place, original: &File, target: &File, length: u64) -> io::Resul
     let _ = prefer_node(target.as_fd(), length as usize, place.node);
     let threads = place.cpus.len().clamp(1, THREADS) as u64;
     let part = length.div_ceil(threads).next_multiple_of(CHUNK as u64);
+    let starts = (0..length).step_by(part as usize);
+    all(starts.map(|start| {
+        move || {
+            affinity::set(0, &place.cpus)?;
+            // Refused by a kernel without NUMA, where it says nothing new.
+            let _ = set_memory_policy(&MemoryPolicy::Local);
+            copy_range(original, target, start, length.min(start + part))
+        }
+    }))
+}
+
+/// Does each work in a thread of its own.
+///
+/// # Errors
+/// Of one of them, or there is no room for another thread (RLIMIT_NPROC, memory).
+fn all<Work>(works: impl Iterator<Item = Work>) -> io::Result<()>
+where
+    Work: FnOnce() -> io::Result<()> + Send,
+{
     thread::scope(|scope| {
-        let starts = (0..length).step_by(part as usize);
-        let threads = starts.map(|start| {
-            scope.spawn(move || {
-                affinity::set(0, &place.cpus)?;
-                // Refused by a kernel without NUMA, where it says nothing new.
-                let _ = set_memory_policy(&MemoryPolicy::Local);
-                copy_range(original, target, start, length.min(start + part))
-            })
-        });
+        let threads = works.map(|work| thread::Builder::new().spawn_scoped(scope, work));
         let threads: Vec<_> = threads.collect();
         threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread?.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })
 }
@@ -356,18 +366,8 @@ pub(super) fn measure(places: &[Place], original: &Original) -> Result<f64> {
             .map(|place| Ok(trial.new_file(&format!("{round}-{}", place.node), 0o600, None)?.1));
         let targets = targets.collect::<Result<Vec<_>>>()?;
         let began = Instant::now();
-        thread::scope(|scope| {
-            let threads: Vec<_> = places
-                .iter()
-                .zip(&targets)
-                .map(|(place, target)| {
-                    scope.spawn(move || fill(place, &original.file, target, length))
-                })
-                .collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-        })?;
+        let fills = places.iter().zip(&targets);
+        all(fills.map(|(place, target)| move || fill(place, &original.file, target, length)))?;
         Ok((length * places.len() as u64) as f64 / began.elapsed().as_secs_f64())
     };
     // The first time the file may come from its disk.

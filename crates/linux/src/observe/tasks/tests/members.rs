@@ -153,6 +153,35 @@ fn no_list_of_children_is_read_of_idle_trees_while_parents_are_told() {
     assert_eq!(shown(&tasks.observe(&machine, told(&[])).unwrap()), "10[10@0 11@0] 20[20@0]");
 }
 
+/// On a busy host records are lost at most looks.
+#[test]
+fn where_records_are_lost_no_list_is_read_for_a_while_after_parents_were_told() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    fixture.process(10, &[(10, 0)], "");
+    let mut tasks = Tasks::without_processes(fixture.root(), None);
+    tasks.follow([(Pid(10), Nanos(0))].into(), BTreeSet::new());
+    let mut ran = 5000;
+    let mut look = |tasks: &mut Tasks| {
+        ran += 1;
+        fs::write(fixture.root().in_proc("10/task/10/schedstat"), format!("{ran} 1 1\n")).unwrap();
+        shown(&tasks.observe(&machine, Births::default()).unwrap())
+    };
+    look(&mut tasks);
+    tasks.tell_parents(&[]);
+    fixture.process(20, &[(20, 0)], "");
+    fs::write(fixture.root().in_proc("20/stat"), child_line(20, 10, 0)).unwrap();
+    fs::write(fixture.root().in_proc("10/task/10/children"), "20 ").unwrap();
+    assert_eq!(look(&mut tasks), "10[10@0]");
+    tasks.tell_parents(&[(Pid(10), Pid(20))]);
+    assert_eq!(look(&mut tasks), "10[10@0] 20[20@0]", "as the caller told");
+    fixture.process(30, &[(30, 0)], "");
+    fs::write(fixture.root().in_proc("10/task/10/children"), "20 30 ").unwrap();
+    let old = Instant::now().checked_sub(PARENTS_HOLD);
+    tasks.parents_told = Some(old.expect("the machine is up for so long"));
+    assert_eq!(look(&mut tasks), "10[10@0] 20[20@0] 30[30@0]", "nobody has told for a while");
+}
+
 #[test]
 fn a_number_that_goes_to_a_process_of_others_is_followed_no_longer() {
     let fixture = Fixture::new();

@@ -1,5 +1,6 @@
 //! Trees of several users share the budgets of a look.
 
+use super::super::allotment::State;
 use super::*;
 
 /// Most threads of a look in these tests.
@@ -153,12 +154,38 @@ fn open_files_and_counters_are_shared_too() {
         println!("not tried: this user may not count a thread");
         return;
     }
-    tasks.place(&[(Pid(large), 2 * MAX_DESCRIPTORS), (Pid(small), 1)].into(), |_| true);
+    let place = |tasks: &mut Tasks, wanted: &BTreeMap<Pid, usize>| {
+        tasks.place(wanted, wanted, |_| Some(State::Awake));
+    };
+    place(&mut tasks, &[(Pid(large), 2 * MAX_DESCRIPTORS), (Pid(small), 1)].into());
     assert!(is_counted(&tasks) && tasks.may_count(Pid(large)));
     // Among more trees than there are counters, the share of the first ones is none.
     let many = (0..2 * MAX_DESCRIPTORS).map(|more| (Pid(small + more as u32), 1));
-    tasks.place(&many.collect(), |_| true);
+    place(&mut tasks, &many.collect());
     assert!(!is_counted(&tasks) && !tasks.may_count(Pid(small)));
+}
+
+#[test]
+fn files_of_a_process_that_runs_stay_open_among_idle_ones() {
+    let fixture = Fixture::new();
+    let machine = synthetic::parse("node:1 core:4").unwrap();
+    // More than there are files.
+    let idle: Vec<u32> = (10_000..10_000 + MAX_KEPT_THREADS as u32 + 8).collect();
+    idle.iter().for_each(|pid| fixture.process(*pid, &[(*pid, 0)], ""));
+    crowd(&fixture, 90_000, 10);
+    let mut tasks = tasks_of(&fixture, None);
+    tasks.most_threads = MAX_THREADS;
+    follow(&mut tasks, &[&idle[..], &[90_000]].concat());
+    for ns in [6000, 7000] {
+        run(&fixture, 90_000, ns);
+        tasks.observe(&machine, told(&[])).unwrap();
+    }
+    let open = |pid: u32| {
+        let threads = tasks.processes[&Pid(pid)].threads.values();
+        threads.filter(|one| one.schedstat.is_open()).count()
+    };
+    assert_eq!(open(90_000), 10);
+    assert!(idle.iter().map(|pid| open(*pid)).sum::<usize>() <= MAX_KEPT_THREADS - 10);
 }
 
 #[test]

@@ -26,6 +26,18 @@ fn a_machine_of_one_node_gets_no_copies() {
     assert!(error.to_string().contains("one memory node"), "{error}");
 }
 
+/// The log is the program's: a sparse file without an end, too.
+#[test]
+fn of_a_log_without_an_end_the_beginning_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let copies = Copies::in_new_folder(folder.path(), Vec::new()).unwrap();
+    let (_, mut log) = copies.new_file("log", 0o600, None).unwrap();
+    log.write_all(b"7 0 1 0\n").unwrap();
+    log.set_len(1 << 40).unwrap();
+    let read = copies.log();
+    assert_eq!((read.len() as u64, read.starts_with("7 0 1 0\n")), (MOST_LOGGED, true));
+}
+
 #[test]
 fn what_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();

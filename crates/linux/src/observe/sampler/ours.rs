@@ -1,0 +1,136 @@
+//! Keeps the samples of followed processes out of those of all tasks.
+//!
+//! A daemon samples all tasks of the machine. On a busy host nearly all samples are of processes
+//! that it does not follow. The model has no use for them, and they would take up to 32 bytes each
+//! until the next look.
+//!
+//! A record of a fork comes on the parent's CPU, and may be read after samples of the child. So a
+//! sample is judged only after the next reading of the rings, which has the record.
+
+use std::collections::HashSet;
+
+use rondpoint_core::Pid;
+use rondpoint_core::observation::AddressSample;
+
+/// The followed processes, and how far samples and forks since the last look are judged.
+#[derive(Debug, Default)]
+pub(super) struct Ours {
+    processes: HashSet<u32>,
+    /// Samples that are kept.
+    kept: usize,
+    /// Samples of the readings before the last one.
+    read: usize,
+    /// Forks of the readings before the last one, and before that.
+    forks: [usize; 2],
+    /// Samples since the last look that were dropped.
+    dropped: u64,
+}
+
+impl Ours {
+    /// Sets the followed processes.
+    pub(super) fn set(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.processes = processes.map(|pid| pid.0).collect();
+    }
+
+    /// Adds processes that are followed from the next look on.
+    pub(super) fn add(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.processes.extend(processes.map(|pid| pid.0));
+    }
+
+    /// After a reading of the rings: takes in its forks, `(parent, child)`, and drops samples of
+    /// the readings before it.
+    pub(super) fn sift(&mut self, born: &[(Pid, Pid)], samples: &mut Vec<AddressSample>) {
+        let new = &born[self.forks[1].min(born.len())..];
+        loop {
+            let before = self.processes.len();
+            for (parent, child) in new {
+                if self.processes.contains(&parent.0) {
+                    self.processes.insert(child.0);
+                }
+            }
+            if self.processes.len() == before {
+                break;
+            }
+        }
+        self.forks = [born.len(), self.forks[0]];
+        let (begin, end) = (self.kept, self.read.min(samples.len()));
+        for at in begin..end {
+            if self.processes.contains(&samples[at].pid.0) {
+                samples[self.kept] = samples[at];
+                self.kept += 1;
+            }
+        }
+        samples.drain(self.kept..end);
+        self.dropped += (end - self.kept) as u64;
+        self.read = samples.len();
+    }
+
+    /// The number of samples that were dropped since the last call. A new list begins.
+    pub(super) fn take(&mut self) -> u64 {
+        (self.kept, self.read, self.forks) = (0, 0, [0, 0]);
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_core::Tid;
+    use rondpoint_core::observation::Source;
+
+    use super::*;
+
+    fn sample(pid: u32) -> AddressSample {
+        AddressSample {
+            pid: Pid(pid),
+            tid: Tid(pid),
+            cpu: 0,
+            node: 0,
+            address: 0x1000,
+            latency_cycles: 0,
+            page_shift: 12,
+            source: Source::HintFault,
+            store: false,
+        }
+    }
+
+    /// A list that grows by readings. Returns what is left after each.
+    fn left(readings: &[(&[u32], &[(u32, u32)])]) -> (Vec<Vec<u32>>, u64) {
+        let mut ours = Ours::default();
+        ours.set([Pid(7)].into_iter());
+        let (mut samples, mut born) = (Vec::new(), Vec::new());
+        let mut shown = Vec::new();
+        for (of, forks) in readings {
+            samples.extend(of.iter().copied().map(sample));
+            born.extend(forks.iter().map(|(parent, child)| (Pid(*parent), Pid(*child))));
+            ours.sift(&born, &mut samples);
+            shown.push(samples.iter().map(|one| one.pid.0).collect());
+        }
+        (shown, ours.take())
+    }
+
+    #[test]
+    fn samples_of_strangers_are_dropped_at_the_next_reading_and_counted() {
+        let (shown, dropped) = left(&[(&[7, 1, 2, 7], &[]), (&[3, 3], &[]), (&[7], &[])]);
+        assert_eq!(shown, [vec![7, 1, 2, 7], vec![7, 7, 3, 3], vec![7, 7, 7]]);
+        assert_eq!(dropped, 4);
+    }
+
+    #[test]
+    fn a_child_whose_fork_is_read_after_its_samples_keeps_them() {
+        let (shown, _) = left(&[(&[9, 5], &[(8, 9)]), (&[9], &[(7, 8), (4, 5)]), (&[], &[])]);
+        assert_eq!(shown.last().unwrap(), &[9, 9], "grandchild of a followed process");
+    }
+
+    #[test]
+    fn a_new_list_is_judged_from_its_beginning() {
+        let mut ours = Ours::default();
+        let mut samples = vec![sample(1), sample(7)];
+        ours.sift(&[], &mut samples);
+        ours.take();
+        ours.set([Pid(7)].into_iter());
+        let mut samples = vec![sample(1), sample(7), sample(1)];
+        ours.sift(&[], &mut samples);
+        ours.sift(&[], &mut samples);
+        assert_eq!((samples.len(), ours.take()), (1, 2));
+    }
+}
