@@ -2,15 +2,20 @@
 //! machines and the swarm's cases.
 //!
 //! The plant does not use the cost model. The trials are those of the controller.
+//!
+//! A trial says something about the model only if both numbers are of the same change, and the
+//! trial could see it ([`Standing`]). Where threads spin at barriers, the instructions of the
+//! slowest thread are the measured work: the others execute instructions that are none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use rondpoint_core::Outcome as StepOutcome;
-use rondpoint_core::controller::Step;
+use rondpoint_core::controller::{Input, Step};
 use rondpoint_core::host::Witness;
 use rondpoint_core::plan::{Kind, Mechanism};
-use rondpoint_core::trial::{Judged, Verdict};
+use rondpoint_core::trial::{Change, Judged, Verdict};
+use rondpoint_core::{Action, Observation, Pid, Plan, Tid, Topology};
 use rondpoint_trace::PolicyChoice;
 use serde::Serialize;
 
@@ -20,7 +25,8 @@ use crate::rank_correlation::rank_correlation;
 use crate::report::median;
 use crate::run;
 use crate::swarm::{self, Case, Ranges};
-use crate::workload::BUILT_IN;
+use crate::workload::{BUILT_IN, Waits};
+use crate::world::Scene;
 
 /// Policies with trials that are compared.
 const POLICIES: [&str; 6] = ["auto", "carrefour", "sam", "nmass", "asymsched", "home"];
@@ -39,6 +45,20 @@ pub(crate) struct Trial {
     /// Half of the measurement's interval.
     pub(crate) noise: f64,
     pub(crate) verdict: Verdict,
+    pub(crate) standing: Standing,
+}
+
+/// Whether a trial says something about the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Standing {
+    /// One of both changes is more than trivial, and more than the trial's noise.
+    Clear,
+    /// Neither is.
+    Unclear,
+    /// Most of the moved threads came to their old node in the last window before the move. The
+    /// model priced the move from there, and no window before it shows them there.
+    CameLate,
 }
 
 /// Trials of one mechanism.
@@ -46,9 +66,10 @@ pub(crate) struct Trial {
 pub(crate) struct Class {
     pub(crate) mechanism: String,
     pub(crate) trials: usize,
-    /// Those of them in which one of both changes is more than trivial: all further numbers are of
-    /// these.
+    /// Those of them that say something: error, correlation and signs are of these.
     pub(crate) clear: usize,
+    /// Those whose threads came to their old node too late.
+    pub(crate) came_late: usize,
     /// Of the trials that ended with a measurement: those without a prediction.
     pub(crate) unpriced: usize,
     /// Median of the distance between both, percentage points.
@@ -75,26 +96,75 @@ const FEWEST: usize = 5;
 /// Collects trials that ended.
 struct Ended {
     scene: String,
+    topology: Topology,
+    /// Whether all threads that wait for each other spin.
+    spins: bool,
+    /// Node of each thread at the last look, and at the one before.
+    nodes: BTreeMap<Tid, usize>,
+    before: BTreeMap<Tid, usize>,
+    /// Plans, each with the processes whose threads came late.
+    late: BTreeMap<u64, BTreeSet<Pid>>,
     trials: Vec<Trial>,
     unpriced: Vec<String>,
 }
 
 impl Witness for Ended {
+    fn input(&mut self, input: &Input) {
+        let nodes = self.nodes_of(&input.observation);
+        self.before = std::mem::replace(&mut self.nodes, nodes);
+    }
+
     fn step(&mut self, step: &Step, _: &[StepOutcome]) {
-        for judged in &step.judged {
-            self.take(judged);
-        }
+        step.judged.iter().for_each(|judged| self.take(judged));
+        self.note(&step.plan);
     }
 }
 
 impl Ended {
-    fn of(scene: String) -> Self {
-        Self { scene, trials: Vec::new(), unpriced: Vec::new() }
+    fn of(name: String, scene: &Scene) -> Self {
+        let waits = scene.workload.programs.iter().map(|program| program.waits);
+        let mut waiting = waits.filter(|waits| *waits != Waits::Never).peekable();
+        Self {
+            scene: name,
+            topology: scene.machine.topology(),
+            spins: waiting.peek().is_some() && waiting.all(|waits| waits == Waits::Spin),
+            nodes: BTreeMap::new(),
+            before: BTreeMap::new(),
+            late: BTreeMap::new(),
+            trials: Vec::new(),
+            unpriced: Vec::new(),
+        }
+    }
+
+    /// Notes of which processes a plan moves threads that have just come.
+    fn note(&mut self, plan: &Plan) {
+        let late = came_late(plan, &self.before, &self.nodes);
+        if !late.is_empty() {
+            self.late.insert(plan.number, late);
+        }
+    }
+
+    fn nodes_of(&self, look: &Observation) -> BTreeMap<Tid, usize> {
+        let threads = look.processes.iter().flat_map(|process| &process.threads);
+        threads.map(|thread| (thread.tid, self.topology.node_of_cpu(thread.cpu))).collect()
+    }
+
+    fn standing(&self, judged: &Judged, speed: Change, predicted: f64) -> Standing {
+        let late = |plan: &u64| self.late.get(plan).is_some_and(|pids| pids.contains(&judged.pid));
+        if judged.plans.iter().any(late) {
+            return Standing::CameLate;
+        }
+        let least = speed.noise.max(TRIVIAL / 100.0);
+        match predicted.abs().max(speed.change.abs()) > least {
+            true => Standing::Clear,
+            false => Standing::Unclear,
+        }
     }
 
     fn take(&mut self, judged: &Judged) {
         // A program that does something else now cannot be compared.
-        let Some(speed) = judged.speed().filter(|_| judged.verdict != Verdict::PhaseChange) else {
+        let speed = measured(judged, self.spins);
+        let Some(speed) = speed.filter(|_| judged.verdict != Verdict::PhaseChange) else {
             return;
         };
         let mechanism = mechanism(judged);
@@ -110,8 +180,35 @@ impl Ended {
             measured: 100.0 * speed.change,
             noise: 100.0 * speed.noise,
             verdict: judged.verdict,
+            standing: self.standing(judged, speed, predicted),
         });
     }
+}
+
+/// The measured change of work. Threads that spin execute instructions while they wait for the
+/// slowest one, which never waits.
+fn measured(judged: &Judged, spins: bool) -> Option<Change> {
+    let comparison = &judged.comparison;
+    let slowest = comparison.slowest.filter(|_| spins && comparison.progress.is_none());
+    slowest.or_else(|| judged.speed())
+}
+
+/// Processes of a plan of which most moved threads were on another node `before` the last window
+/// than `now`, at its end.
+fn came_late(
+    plan: &Plan,
+    before: &BTreeMap<Tid, usize>,
+    now: &BTreeMap<Tid, usize>,
+) -> BTreeSet<Pid> {
+    let mut moved: BTreeMap<Pid, (usize, usize)> = BTreeMap::new();
+    for step in &plan.steps {
+        let Action::SetAffinity { pid, tid, .. } = &step.action else { continue };
+        let (late, all) = moved.entry(*pid).or_default();
+        let is_late = before.get(tid).zip(now.get(tid)).is_some_and(|(before, now)| before != now);
+        *late += usize::from(is_late);
+        *all += 1;
+    }
+    moved.into_iter().filter(|(_, (late, all))| 2 * late > *all).map(|(pid, _)| pid).collect()
 }
 
 fn mechanism(judged: &Judged) -> String {
@@ -166,14 +263,14 @@ impl Job {
         match self {
             Self::Scene { machine, workload, policy, seed } => {
                 let scene = catalogue::scene(machine, workload, *seed)?;
-                let mut ended = Ended::of(format!("{workload} on {machine}"));
+                let mut ended = Ended::of(format!("{workload} on {machine}"), &scene);
                 run::managed(&scene, &[PolicyChoice::parse(policy)], &mut ended)?;
                 Ok(ended)
             }
             Self::Case(seed) => {
                 let mut case = Case::draw(*seed, &Ranges::frozen());
                 (case.faults, case.policy) = (None, "auto".to_string());
-                let mut ended = Ended::of(format!("case {seed}"));
+                let mut ended = Ended::of(format!("case {seed}"), &case.scene());
                 swarm::watch(&case, &mut ended);
                 Ok(ended)
             }
@@ -203,10 +300,12 @@ impl Report {
     /// The table for people.
     pub(crate) fn text(&self) -> String {
         let mut text = format!(
-            "Predicted against measured (simulated)\n\n{:<44} {:>7} {:>7} {:>9} {:>13} {:>12} {:>10}\n",
+            "Predicted against measured (simulated)\n\n\
+             {:<44} {:>7} {:>7} {:>9} {:>9} {:>13} {:>12} {:>10}\n",
             "what was done",
             "trials",
             "clear",
+            "came late",
             "no price",
             "median error",
             "rank corr.",
@@ -217,10 +316,11 @@ impl Report {
                 value.map_or("–".to_string(), |value| format!("{value:.digits$}{unit}"))
             };
             text += &format!(
-                "{:<44} {:>7} {:>7} {:>9} {:>13} {:>12} {:>10}\n",
+                "{:<44} {:>7} {:>7} {:>9} {:>9} {:>13} {:>12} {:>10}\n",
                 class.mechanism,
                 class.trials,
                 class.clear,
+                class.came_late,
                 class.unpriced,
                 shown(class.median_error, 1, " points"),
                 shown(class.rank_correlation, 2, ""),
@@ -233,9 +333,8 @@ impl Report {
 
 impl Class {
     fn of(mechanism: &str, trials: &[&Trial], unpriced: usize) -> Self {
-        let is_clear =
-            |one: &&&Trial| one.predicted.abs() > TRIVIAL || one.measured.abs() > TRIVIAL;
-        let clear: Vec<&&Trial> = trials.iter().filter(is_clear).collect();
+        let of = |standing| trials.iter().filter(move |one| one.standing == standing);
+        let clear: Vec<&&Trial> = of(Standing::Clear).collect();
         let errors = clear.iter().map(|one| (one.predicted - one.measured).abs()).collect();
         let predicted: Vec<f64> = clear.iter().map(|one| one.predicted).collect();
         let measured: Vec<f64> = clear.iter().map(|one| one.measured).collect();
@@ -248,6 +347,7 @@ impl Class {
             mechanism: mechanism.to_string(),
             trials: trials.len(),
             clear: clear.len(),
+            came_late: of(Standing::CameLate).count(),
             unpriced,
             median_error: median(errors),
             rank_correlation: correlation.filter(|_| clear.len() >= FEWEST),
@@ -259,6 +359,8 @@ impl Class {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rondpoint_core::trial::Comparison;
+    use rondpoint_core::{CpuSet, Proposal, Reason};
 
     #[test]
     fn trials_of_a_scene_have_both_numbers() {
@@ -273,5 +375,82 @@ mod tests {
         let all = &report.classes[0];
         assert!(all.trials > 0 && all.median_error.is_some(), "{report:?}");
         assert!(report.text().contains("pages interleaved"), "{}", report.text());
+    }
+
+    /// A trial of a process with these changes, in percent.
+    fn judged(instructions: (f64, f64), slowest: (f64, f64), plan: u64) -> Judged {
+        let change =
+            |(change, noise)| Some(Change { change: change / 100.0, noise: noise / 100.0 });
+        let nothing = Comparison::between(&[], &[]);
+        let (instructions, slowest) = (change(instructions), change(slowest));
+        Judged {
+            pid: Pid(1),
+            policy: "test",
+            plans: vec![plan],
+            kinds: vec![Kind::Affinity],
+            verdict: Verdict::Unclear,
+            comparison: Comparison { instructions, slowest, ..nothing },
+            predicted: Some(0.0),
+        }
+    }
+
+    fn ended(workload: &str) -> Ended {
+        let scene = catalogue::scene("sam-2", workload, 1).unwrap();
+        Ended::of(workload.to_string(), &scene)
+    }
+
+    #[test]
+    fn instructions_of_threads_that_spin_are_no_work() {
+        let judged = judged((4.0, 1.0), (28.0, 1.0), 1);
+        let measured = |workload: &str| {
+            let mut ended = ended(workload);
+            ended.take(&judged);
+            ended.trials[0].measured.round()
+        };
+        assert_eq!(measured("partitioned"), 28.0, "threads spin at barriers");
+        assert_eq!(measured("read-shared"), 4.0, "threads have their own share of the work");
+        assert_eq!(measured("barriers"), 4.0, "threads sleep at barriers");
+    }
+
+    #[test]
+    fn a_change_within_the_noise_of_its_trial_says_nothing() {
+        let ended = ended("private");
+        let of = |predicted, change, noise| {
+            let judged = judged((change, noise), (change, noise), 1);
+            ended.standing(&judged, judged.speed().unwrap(), predicted / 100.0)
+        };
+        assert_eq!(of(0.0, 3.6, 12.8), Standing::Unclear);
+        assert_eq!(of(0.0, 3.6, 1.0), Standing::Clear, "a gain that was not predicted");
+        assert_eq!(of(20.0, 3.6, 12.8), Standing::Clear, "a prediction that the trial excludes");
+        assert_eq!(of(1.5, 1.5, 1.0), Standing::Unclear, "trivial");
+    }
+
+    /// The kernel moves a thread away from its memory, and a policy moves it back at once. The
+    /// windows before the move show the thread at home.
+    #[test]
+    fn threads_that_have_just_come_are_in_no_window_before_their_move() {
+        let move_of = |tid| {
+            let action = Action::SetAffinity {
+                pid: Pid(1),
+                tid: Tid(tid),
+                cpus: CpuSet::first(1),
+                via: None,
+            };
+            Proposal { policy: "test", action, reason: Reason::Other("a test".to_string()) }
+        };
+        let plan = Plan { number: 7, steps: vec![move_of(1), move_of(2)], ..Plan::default() };
+        let nodes = |one, two| BTreeMap::from([(Tid(1), one), (Tid(2), two)]);
+        let late = |before, now| came_late(&plan, &before, &now);
+        assert_eq!(late(nodes(0, 0), nodes(1, 1)), BTreeSet::from([Pid(1)]));
+        assert_eq!(late(nodes(0, 0), nodes(0, 1)), BTreeSet::new(), "half of them");
+        assert_eq!(late(nodes(1, 1), nodes(1, 1)), BTreeSet::new());
+        assert_eq!(late(BTreeMap::new(), nodes(1, 1)), BTreeSet::new(), "not known");
+        let mut ended = ended("private");
+        ended.late.insert(7, late(nodes(0, 0), nodes(1, 1)));
+        let standing = |plan| {
+            let judged = judged((0.0, 1.0), (0.0, 1.0), plan);
+            ended.standing(&judged, judged.speed().unwrap(), 0.24)
+        };
+        assert_eq!([standing(7), standing(8)], [Standing::CameLate, Standing::Clear]);
     }
 }
