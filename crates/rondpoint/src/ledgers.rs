@@ -24,14 +24,15 @@ use self::restored::{Due, Restored};
 use crate::story::words::many;
 use crate::terminal;
 
-/// Put back what managers that were killed have changed; does nothing where there is nothing left
+/// Put back what killed managers have changed; does nothing where there is nothing left
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo rondpoint restore --dry-run     # list the changes that a killed manager left
+  sudo rondpoint restore --dry-run     # list them first
   sudo rondpoint restore
 
-Exit status: 0 all is as it was, 1 something could not be put back.")]
+Pages that a trial has judged stay where they are. Exit status: 0 masks, frozen processes and pages
+of unfinished trials are as before, 1 something could not be put back.")]
 pub(crate) struct Arguments {
     /// Only say what would be put back
     #[arg(long, short = 'n')]
@@ -258,7 +259,7 @@ mod tests {
         });
         done.expect("a private folder");
         assert_eq!((restored.gone, restored.kept, restored.is_whole()), (1, 0, false));
-        assert!(restored.text().contains("1 pages could not be moved back"), "{}", restored.text());
+        assert!(restored.text().contains("1 page could not be moved back"), "{}", restored.text());
         assert!(!file.exists());
         drop(place);
     }

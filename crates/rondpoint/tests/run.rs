@@ -4,6 +4,7 @@
 #[path = "harness/executable.rs"]
 mod executable;
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -302,6 +303,79 @@ fn limits_of_memory_are_those_of_the_program_and_never_end_its_manager() {
         let said = errors(&found);
         assert!(said.lines().count() == 1 && said.contains(told), "{limit}: {said}");
     }
+}
+
+/// The kernel's SIGXFSZ about our record looks as if a process had sent it for the program.
+#[test]
+fn a_record_that_may_not_grow_ends_no_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("x.trace");
+    // What is there already keeps its content until the program runs.
+    std::fs::write(&record, "older").expect("written");
+    let rondpoint = env!("CARGO_BIN_EXE_rondpoint");
+    let run = format!("{rondpoint} run --record \"$0\" -- sh -c 'sleep 1; exit 3'");
+    let script = format!("ulimit -f 1; exec {run}");
+    let mut command = Command::new("sh");
+    let found = command.args(["-c", &script]).arg(&record).output().expect("it starts");
+    let told = errors(&found);
+    assert_eq!(found.status.code(), Some(3), "{told}");
+    assert!(told.contains("the record is incomplete"), "{told}");
+}
+
+/// The kernel would kill the manager. Only root takes the limit away.
+#[test]
+fn a_limit_of_cpu_time_ends_managing_and_not_the_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let home = folder.path().join("home");
+    std::fs::create_dir(&home).expect("made");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("changed");
+    let rondpoint = folder.path().join("rondpoint");
+    install(env!("CARGO_BIN_EXE_rondpoint"), &rondpoint);
+    let mut words = ["timeout", "60", "sh"].map(str::to_string).to_vec();
+    if rondpoint_linux::syscall::process::effective_user() == 0 {
+        std::os::unix::fs::chown(&home, Some(NOBODY), Some(NOBODY)).expect("given");
+        let user =
+            format!("timeout 60 setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups sh");
+        words = user.split(' ').map(str::to_string).collect();
+    }
+    let program = "read line; test $(ulimit -t) = 1 && exit 3";
+    let script = format!("ulimit -t 1; exec {} run -- sh -c '{program}'", rondpoint.display());
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).args(["-c", &script]).env("HOME", &home);
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("XDG_STATE_HOME");
+    command.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut manager = command.spawn().expect("it starts");
+    let said = BufReader::new(manager.stderr.take().expect("piped"));
+    let mut said = said.lines().map_while(Result::ok);
+    let told = said.find(|line| line.contains("managing has ended early"));
+    // The program goes on until it is told to end.
+    writeln!(manager.stdin.take().expect("piped")).expect("it reads");
+    let rest: Vec<String> = said.collect();
+    let status = manager.wait().expect("ours").code();
+    assert!(told.is_some_and(|line| line.contains("CPU time")), "{rest:?}");
+    assert_eq!(status, Some(3), "{rest:?}");
+}
+
+/// A program is placed by a thread of its own, which the limit of processes may refuse.
+#[test]
+fn without_room_for_a_thread_nothing_is_started_and_it_is_told() {
+    if rondpoint_linux::syscall::process::effective_user() != 0 {
+        println!("not tried: it needs a user without other processes");
+        return;
+    }
+    const LONELY: u32 = 3_999_999_997;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("changed");
+    let rondpoint = folder.path().join("rondpoint");
+    install(env!("CARGO_BIN_EXE_rondpoint"), &rondpoint);
+    let mut command = Command::new("prlimit");
+    command.args(["--nproc=1", "setpriv", "--clear-groups"]);
+    command.args([format!("--reuid={LONELY}"), format!("--regid={LONELY}")]);
+    command.arg(&rondpoint).args(["run", "--localalloc", "--", "true"]);
+    let found = command.output().expect("it starts");
+    let said = errors(&found);
+    assert_eq!(found.status.code(), Some(125), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("a thread with its placement"), "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rondpoint_core::{Bytes, Nanos, Pid};
@@ -129,12 +130,18 @@ impl<K: Pages + Sync> Crew<'_, K> {
             moved_before: self.control.moved(),
         };
         let (running, finished) = (Mutex::new(workers.get()), Condvar::new());
-        std::thread::scope(|scope| {
-            for _ in 0..workers.get() {
-                scope.spawn(|| {
-                    let _at_the_end = Finish { running: &running, finished: &finished };
-                    shared.work();
-                });
+        thread::scope(|scope| {
+            let worker = || {
+                let _at_the_end = Finish { running: &running, finished: &finished };
+                shared.work();
+            };
+            // The limit of processes may refuse a thread; the others then do its part.
+            let begun = (0..workers.get())
+                .filter(|_| thread::Builder::new().spawn_scoped(scope, worker).is_ok())
+                .count();
+            *hold(&running) -= workers.get() - begun;
+            if begun == 0 {
+                shared.work();
             }
             let mut held = hold(&running);
             while *held > 0 {

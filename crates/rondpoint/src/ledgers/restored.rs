@@ -122,30 +122,43 @@ impl Restored {
     pub(super) fn text(&self) -> String {
         let pages = &self.pages;
         let frozen = &self.frozen;
-        let counted = |counts: &[(u64, &str)]| -> Vec<String> {
-            let happened = counts.iter().filter(|(count, _)| *count > 0);
-            happened.map(|(count, what)| format!("{count} {what}")).collect()
+        // Each with what it is a number of, and what is told of one and of several.
+        let counted = |counts: &[(u64, &str, &str, &str)]| -> Vec<String> {
+            let happened = counts.iter().filter(|(count, ..)| *count > 0);
+            let told = |(count, what, of_one, of_many): &(u64, &str, &str, &str)| {
+                many(*count, what) + if *count == 1 { of_one } else { of_many }
+            };
+            happened.map(told).collect()
         };
         // First of all, for they waited.
+        const FROZEN: &str = "frozen process";
         let mut told = counted(&[
-            (frozen.thawed, "frozen processes run again"),
-            (frozen.running, "were running already"),
-            (frozen.gone, "frozen processes have ended"),
-            (frozen.refused, "could not be thawed"),
+            (frozen.thawed, FROZEN, " runs again", " run again"),
+            (frozen.running, FROZEN, " was running already", " were running already"),
+            (frozen.gone, FROZEN, " has ended", " have ended"),
+            (frozen.refused, FROZEN, " could not be thawed", " could not be thawed"),
         ]);
         if self.threads != threads::Restored::default() {
             told.push(masks_told(&self.threads));
         }
+        let of_memory = [
+            (self.refused, " of memory that the kernel does not undo"),
+            (self.gone, " of memory of processes that have ended"),
+            (self.unseen, " of processes that cannot be read"),
+        ];
         told.extend(counted(&[
-            (pages.moved, "pages moved back"),
-            (pages.in_place, "pages were in place"),
-            (stuck(pages), "pages could not be moved back"),
-            (pages.absent, "pages were freed"),
-            (self.refused as u64, "changes of memory that the kernel does not undo"),
-            (self.gone as u64, "changes of memory of processes that have ended"),
-            (self.unseen as u64, "changes of processes that cannot be read"),
-            (self.skipped as u64, "entries not understood or not possible here"),
+            (pages.moved, "page", " moved back", " moved back"),
+            (pages.in_place, "page", " was in place", " were in place"),
+            (stuck(pages), "page", " could not be moved back", " could not be moved back"),
+            (pages.absent, "page", " was freed", " were freed"),
         ]));
+        told.extend(counted(&of_memory.map(|(count, what)| (count as u64, "change", what, what))));
+        if self.skipped > 0 {
+            told.push(match self.skipped {
+                1 => "1 entry not understood or not possible here".to_string(),
+                many => format!("{many} entries not understood or not possible here"),
+            });
+        }
         if told.is_empty() {
             told.push("it had no change left".to_string());
         }

@@ -32,7 +32,8 @@ pub(crate) fn grouped(number: u64) -> String {
 
 /// `1 page`, `1,488 pages`.
 pub(crate) fn many(number: u64, what: &str) -> String {
-    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
+    let plural = if what.ends_with('s') { "es" } else { "s" };
+    format!("{} {what}{}", grouped(number), if number == 1 { "" } else { plural })
 }
 
 impl Process {
