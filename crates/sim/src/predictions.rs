@@ -76,6 +76,9 @@ pub(crate) struct Class {
     pub(crate) median_error: Option<f64>,
     /// Spearman's, where there are enough trials.
     pub(crate) rank_correlation: Option<f64>,
+    /// The same of all trials in which one of both changes is more than trivial, whatever the
+    /// trial's noise and its windows were.
+    pub(crate) rank_correlation_of_all: Option<f64>,
     /// Share of the trials in which both have the same sign, beyond the noise.
     pub(crate) same_sign: Option<f64>,
 }
@@ -336,9 +339,13 @@ impl Class {
         let of = |standing| trials.iter().filter(move |one| one.standing == standing);
         let clear: Vec<&&Trial> = of(Standing::Clear).collect();
         let errors = clear.iter().map(|one| (one.predicted - one.measured).abs()).collect();
-        let predicted: Vec<f64> = clear.iter().map(|one| one.predicted).collect();
-        let measured: Vec<f64> = clear.iter().map(|one| one.measured).collect();
-        let correlation = rank_correlation(&predicted, &measured);
+        let correlation = |of: &[&&Trial]| {
+            let predicted: Vec<f64> = of.iter().map(|one| one.predicted).collect();
+            let measured: Vec<f64> = of.iter().map(|one| one.measured).collect();
+            rank_correlation(&predicted, &measured).filter(|_| of.len() >= FEWEST)
+        };
+        let is_trivial = |one: &Trial| one.predicted.abs().max(one.measured.abs()) <= TRIVIAL;
+        let all: Vec<&&Trial> = trials.iter().filter(|one| !is_trivial(one)).collect();
         let proven: Vec<&&&Trial> =
             clear.iter().filter(|one| one.measured.abs() > one.noise).collect();
         let same = proven.iter().filter(|one| (one.predicted > 0.0) == (one.measured > 0.0));
@@ -350,7 +357,8 @@ impl Class {
             came_late: of(Standing::CameLate).count(),
             unpriced,
             median_error: median(errors),
-            rank_correlation: correlation.filter(|_| clear.len() >= FEWEST),
+            rank_correlation: correlation(&clear),
+            rank_correlation_of_all: correlation(&all),
             same_sign: (!proven.is_empty()).then_some(same),
         }
     }
