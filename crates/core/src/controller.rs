@@ -372,8 +372,8 @@ impl Controller {
             let (change, noise) =
                 trial.comparison.combined.map_or((0.0, 0.0), |c| (c.change, c.noise));
             let plan = trial.plans.first().copied().unwrap_or(0);
-            let undo = |action| Proposal {
-                policy: trial.policy,
+            let undo = |(policy, action)| Proposal {
+                policy,
                 action,
                 reason: Reason::Undo(Undo { plan, change, noise }),
             };

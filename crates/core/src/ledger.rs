@@ -19,11 +19,24 @@ struct Mask {
     now: CpuSet,
 }
 
+/// The inverse of a step that no trial has accepted yet, and the policy of the step.
+#[derive(Debug, Clone, PartialEq)]
+struct Open {
+    policy: &'static str,
+    inverse: Inverse,
+}
+
+impl Open {
+    fn pid(&self) -> Option<Pid> {
+        self.inverse.action.as_ref().and_then(Action::pid)
+    }
+}
+
 /// All changes that hold now.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
     masks: BTreeMap<Tid, Mask>,
-    open: VecDeque<Inverse>,
+    open: VecDeque<Open>,
     /// Plans that moved memory of a process to a node with other memory of the same process. The
     /// two cannot be separated again.
     mixed: BTreeSet<(Pid, u64)>,
@@ -38,7 +51,7 @@ impl Ledger {
             let (action, exact) = self.invert(&proposal.action, model);
             let inverse = Inverse { plan: plan.number, step, action, exact };
             if inverse.action.is_some() {
-                self.open.push_back(inverse.clone());
+                self.open.push_back(Open { policy: proposal.policy, inverse: inverse.clone() });
             } else if let Some(pid) = moves_all_of(&proposal.action) {
                 self.mixed.insert((pid, plan.number));
             }
@@ -106,41 +119,32 @@ impl Ledger {
             if let Some(mask) = self.masks.get_mut(tid) {
                 mask.now = cpus.clone();
             }
-            self.open.retain(|inverse| (inverse.plan, inverse.step) != (plan.number, outcome.step));
+            let failed = (plan.number, outcome.step);
+            self.open.retain(|one| (one.inverse.plan, one.inverse.step) != failed);
         }
     }
 
-    /// Takes the actions that undo these plans for a process out of the ledger, last change first.
-    /// It returns none if a plan merged the process's memory with other memory of the same process.
-    /// Threads that went back alone would be far from their memory (emulated, asymsched-two: 0.5
-    /// times the speed of Linux).
-    pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<Action> {
+    /// Takes the actions that undo these plans for a process out of the ledger, last change first,
+    /// each with the policy of the undone step. It returns none if a plan merged the process's
+    /// memory with other memory of the same process. Threads that went back alone would be far from
+    /// their memory (emulated, asymsched-two: 0.5 times the speed of Linux).
+    pub fn undo(&mut self, pid: Pid, plans: &[u64]) -> Vec<(&'static str, Action)> {
         if plans.iter().any(|plan| self.mixed.contains(&(pid, *plan))) {
             self.settle(pid, plans);
             return Vec::new();
         }
-        let of = |inverse: &Inverse| {
-            plans.contains(&inverse.plan)
-                && inverse.action.as_ref().and_then(Action::pid) == Some(pid)
-        };
-        let mut actions: Vec<Action> = self
-            .open
-            .iter()
-            .filter(|inverse| of(inverse))
-            .filter_map(|inverse| inverse.action.clone())
-            .collect();
-        self.open.retain(|inverse| !of(inverse));
-        actions.reverse();
+        let of = |one: &Open| plans.contains(&one.inverse.plan) && one.pid() == Some(pid);
+        let taken = self.open.iter().filter(|one| of(one)).rev();
+        let actions = taken.filter_map(|one| Some((one.policy, one.inverse.action.clone()?)));
+        let actions = actions.collect();
+        self.open.retain(|one| !of(one));
         actions
     }
 
     /// Forgets the inverses of pages after a trial accepted the change. Masks stay in the ledger.
     pub fn settle(&mut self, pid: Pid, plans: &[u64]) {
         self.mixed.retain(|(of, plan)| *of != pid || !plans.contains(plan));
-        self.open.retain(|inverse| {
-            !plans.contains(&inverse.plan)
-                || inverse.action.as_ref().and_then(Action::pid) != Some(pid)
-        });
+        self.open.retain(|one| !plans.contains(&one.inverse.plan) || one.pid() != Some(pid));
     }
 
     /// The actions that restore the first mask of every thread, for the end of the manager.
@@ -171,8 +175,7 @@ impl Ledger {
 
     /// Forgets threads and processes that are gone.
     pub fn forget_gone(&mut self, model: &Model, is_there: impl Fn(Pid) -> bool) {
-        let of = |inverse: &Inverse| inverse.action.as_ref().and_then(Action::pid);
-        self.open.retain(|inverse| of(inverse).is_none_or(&is_there));
+        self.open.retain(|one| one.pid().is_none_or(&is_there));
         self.mixed.retain(|(pid, _)| is_there(*pid));
         self.masks.retain(|tid, mask| {
             let app = model.app(mask.pid).filter(|app| is_there(app.pid));
@@ -232,6 +235,11 @@ mod tests {
 
     fn text(actions: &[Action]) -> Vec<String> {
         actions.iter().map(ToString::to_string).collect()
+    }
+
+    /// The actions that undo these plans for process 1.
+    fn undone(ledger: &mut Ledger, plans: &[u64]) -> Vec<Action> {
+        ledger.undo(Pid(1), plans).into_iter().map(|(_, action)| action).collect()
     }
 
     #[test]
@@ -302,7 +310,7 @@ mod tests {
             };
             let mut ledger = Ledger::default();
             ledger.enter(&plan(1, vec![action]), &model);
-            assert_eq!(text(&ledger.undo(Pid(1), &[1])), expected, "{resident:?} {nodes:?}");
+            assert_eq!(text(&undone(&mut ledger, &[1])), expected, "{resident:?} {nodes:?}");
         };
         check(&[4, 0, 8], &[(0, 1)], &["move 4.0 KiB of 1: 1→0"]);
         check(&[4, 8, 0], &[(0, 1)], &[]);
@@ -425,7 +433,7 @@ mod tests {
         let cpus = CpuSet::first(2);
         let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via: None };
         ledger.enter(&plan(1, vec![action]), &model);
-        let undo = ledger.undo(Pid(1), &[1]);
+        let undo = undone(&mut ledger, &[1]);
         let to =
             Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus: CpuSet::first(4), via: Some(3) };
         assert_eq!(undo, [to]);
@@ -439,7 +447,7 @@ mod tests {
             ledger.enter(&plan(number as u64 + 1, vec![moved(0x1000, from, to)]), &model);
         }
         ledger.settle(Pid(1), &[1]);
-        let undo = ledger.undo(Pid(1), &[1, 2, 3]);
+        let undo = undone(&mut ledger, &[1, 2, 3]);
         let expected = [
             "move 1 page of 1 (interleaving): 1 × 3→2",
             "move 1 page of 1 (interleaving): 1 × 2→1",

@@ -344,9 +344,7 @@ impl Observer {
 
     /// Empties the rings, and reads nothing else.
     pub fn drain(&mut self) {
-        if let Some(sampler) = &mut self.sensors.sampler {
-            sampler.drain();
-        }
+        self.sensors.sampler.iter_mut().for_each(Sampler::drain);
     }
 
     /// The kernel's counters about NUMA (`/proc/vmstat`).
@@ -364,24 +362,22 @@ impl Observer {
         Births { known: &news.born, all: !may_miss }
     }
 
+    fn take_samples(&mut self) -> Taken {
+        let Some(sampler) = &mut self.sensors.sampler else { return Taken::default() };
+        let reading = sampler.take_reading();
+        let (samples, news) = sampler.take();
+        let dropped = sampler.take_dropped();
+        self.sensors.notes.extend(sampler.take_lost_counter());
+        Taken { samples: Some((sampler.kind, samples)), news, dropped, reading }
+    }
+
     /// Reads all sensors and `/proc` once.
     ///
     /// # Errors
     /// `/proc` or an open counter cannot be read.
     pub fn observe(&mut self) -> Result<Look, LinuxError> {
         self.drain();
-        let reading_samples =
-            self.sensors.sampler.as_mut().map_or(Duration::ZERO, Sampler::take_reading);
-        let mut dropped = 0;
-        let (mut samples, news) = match &mut self.sensors.sampler {
-            Some(sampler) => {
-                let (samples, news) = sampler.take();
-                dropped = sampler.take_dropped();
-                self.sensors.notes.extend(sampler.take_lost_counter());
-                (Some((sampler.kind, samples)), news)
-            }
-            None => (None, TaskNews::default()),
-        };
+        let Taken { mut samples, news, dropped, reading: reading_samples } = self.take_samples();
         let lost = samples.as_ref().is_none_or(|(_, samples)| samples.lost > 0);
         let births = self.births(&news, lost);
         let topology = &self.machine.topology;
@@ -456,6 +452,17 @@ impl Observer {
             samples_of_others,
         })
     }
+}
+
+/// What the sampler has collected since the last look.
+#[derive(Default)]
+struct Taken {
+    samples: Option<(Kind, Samples)>,
+    news: TaskNews,
+    /// Number of samples of other processes, which it dropped.
+    dropped: u64,
+    /// CPU time that reading the samples took.
+    reading: Duration,
 }
 
 /// Reads the names of threads without a name record, as on machines without a sampler. Without

@@ -82,6 +82,8 @@ struct Gathered {
     /// Share of its accesses that was remote before.
     remote: f64,
     phase: Phase,
+    /// Whether a thread was released since.
+    is_released: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -94,7 +96,7 @@ enum Phase {
     Following { until: Nanos, sent: BTreeSet<u64> },
     /// The move of all its memory was proposed.
     Bulk,
-    /// It stays there, or was released. It is not gathered once more.
+    /// It stays there until it is released. After it has left, it is as if it was never gathered.
     Settled,
 }
 
@@ -125,12 +127,15 @@ impl Gather {
             if !matches!(gathered.phase, Phase::Settled) {
                 return steps;
             }
-            return [steps, release(model, topology, load, app, node)].concat();
+            if !(gathered.is_released && has_left(model, topology, app, node)) {
+                return [steps, release(model, topology, load, app, node)].concat();
+            }
         }
         let Some((node, remote, reason)) = place(model, topology, load, app) else {
             return Vec::new();
         };
-        let gathered = Gathered { started: app.started, node, remote, phase: Phase::Proposed };
+        let (started, phase) = (app.started, Phase::Proposed);
+        let gathered = Gathered { started, node, remote, phase, is_released: false };
         self.gathered.insert(app.pid, gathered);
         let movable = || {
             let threads = model.threads_of(app).iter().filter(|thread| thread.exempt.is_none());
@@ -278,6 +283,14 @@ fn remote_share(app: &App, threads: &[&Thread]) -> Option<f64> {
     (all > 0.0).then(|| (remote / all).clamp(0.0, 1.0))
 }
 
+/// Whether the threads of a process may run on other nodes again, and some do. A release that was
+/// undone has narrowed them again.
+fn has_left(model: &Model, topology: &Topology, app: &App, node: usize) -> bool {
+    let threads = model.threads_of(app);
+    let is_away = |thread: &Thread| thread.is_running() && topology.node_of_cpu(thread.cpu) != node;
+    threads.iter().any(is_away) && !threads.iter().any(|thread| thread.is_narrowed)
+}
+
 /// Lets the threads of a process run on all nodes again, if its threads and others there want more
 /// than its CPUs.
 fn release(
@@ -358,9 +371,11 @@ impl Policy for Gather {
             else {
                 continue;
             };
-            let has_moved = matches!(step.reason, Reason::Gather(GatherReason::Threads { .. }));
-            if has_moved && outcome.result == StepResult::Done {
-                gathered.phase = Phase::Moved;
+            match step.reason {
+                _ if outcome.result != StepResult::Done => {}
+                Reason::Gather(GatherReason::Threads { .. }) => gathered.phase = Phase::Moved,
+                Reason::Gather(GatherReason::Release { .. }) => gathered.is_released = true,
+                _ => {}
             }
         }
     }

@@ -231,6 +231,26 @@ fn threads_may_go_anywhere_again_when_more_run_than_the_node_has_cpus() {
     assert!(is_freed_in_a_crowd(&mut world, 15));
 }
 
+#[test]
+fn a_process_that_was_released_is_gathered_again_when_there_is_room() {
+    // Masks that it gets when the crowd is gone. `is_narrowed` = the release was undone.
+    let again = |cpus: &[usize], traffic: &str, is_narrowed: bool| {
+        let mut world = gathered(15);
+        assert!(is_freed_in_a_crowd(&mut world, 15));
+        let topology = world.topology.clone();
+        let mut model = service(30, &topology, cpus, traffic);
+        model.threads.iter_mut().for_each(|thread| thread.is_narrowed = is_narrowed);
+        let (steps, _) = world.decide(&model);
+        let masks = goes(&steps, &topology).0;
+        (masks, is_freed_in_a_crowd(&mut world, 31))
+    };
+    let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");
+    let (masks, _) = again(&[0, 1, 4, 5], SPREAD, false);
+    assert_eq!(masks, vec![topology.cpus_of_node(0).clone(); 4]);
+    let (masks, is_freed) = again(&[0, 1, 2, 3], TOGETHER, true);
+    assert!(masks.is_empty() && is_freed, "the release was undone, so it is still on node 0");
+}
+
 /// The world after the service was brought to node 0 at 10 s, until this second.
 fn gathered(until: u64) -> World {
     let topology = far_nodes("node:2 core:4 mhz:2200 gbs:20");

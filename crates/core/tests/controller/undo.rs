@@ -3,7 +3,7 @@
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::observation::{Counter, Event, ProcessObservation, ThreadObservation};
-use rondpoint_core::plan::StepResult;
+use rondpoint_core::plan::{Mechanism, PageMove, StepResult};
 use rondpoint_core::policy::Policy;
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::{
@@ -25,6 +25,26 @@ impl Policy for Mover {
         let action = Action::SetAffinity { pid: PID, tid: Tid(1), cpus, via: None };
         let reason = Reason::Other("a test".to_string());
         let wish = (!self.is_done).then_some(Proposal { policy: "mover", action, reason });
+        wish.into_iter().collect()
+    }
+
+    fn learn(&mut self, plan: &Plan, _: &[Outcome]) {
+        self.is_done |= !plan.steps.is_empty();
+    }
+}
+
+/// Sends a page to node 1 in the same plan.
+#[derive(Default)]
+struct Pager {
+    is_done: bool,
+}
+
+impl Policy for Pager {
+    fn propose(&mut self, _: &Model, _: &Topology, _: &mut Random) -> Vec<Proposal> {
+        let pages = vec![PageMove { address: 0x1000, shift: 12, from: 0, to: 1 }];
+        let action = Action::MovePages { pid: PID, mechanism: Mechanism::CoLocation, pages };
+        let reason = Reason::Other("a test".to_string());
+        let wish = (!self.is_done).then_some(Proposal { policy: "pager", action, reason });
         wish.into_iter().collect()
     }
 
@@ -59,9 +79,15 @@ fn observation(window: u64, cpu: usize, progress: f64, data: usize) -> Observati
 
 /// What is done with a thread that is half as fast on node 1, where its data is on this node.
 fn done(data: usize) -> Vec<String> {
+    let steps = steps(vec![Box::new(Mover::default())], data);
+    steps.iter().map(|step| step.action.to_string()).collect()
+}
+
+/// The steps of twelve windows under these policies, for the same thread.
+fn steps(policies: Vec<Box<dyn Policy>>, data: usize) -> Vec<Proposal> {
     let topology = synthetic::parse("node:2 core:2").expect("a machine");
     let settings = Settings { seed: 1, guard: GuardSettings::acting() };
-    let mut controller = Controller::new(topology, vec![Box::new(Mover::default())], settings);
+    let mut controller = Controller::new(topology, policies, settings);
     let (mut cpu, mut progress) = (0, 0.0);
     let (mut told, mut outcomes) = (Vec::new(), Vec::new());
     for window in 1..=12 {
@@ -70,7 +96,7 @@ fn done(data: usize) -> Vec<String> {
         let input = Input { observation, outcomes: std::mem::take(&mut outcomes) };
         let plan = controller.step(input).plan;
         for (place, step) in plan.steps.iter().enumerate() {
-            told.push(step.action.to_string());
+            told.push(step.clone());
             outcomes.push(Outcome {
                 plan: plan.number,
                 step: place,
@@ -91,6 +117,17 @@ fn a_thread_that_goes_back_is_kept_where_its_data_is_and_nowhere_else() {
     let away = "thread 1 of 1 to CPUs 2-3";
     assert_eq!(done(0), [away, "thread 1 of 1 to CPU 0, then CPUs 0-1"]);
     assert_eq!(done(1), [away, "thread 1 of 1 to CPU 0, then CPUs 0-3"]);
+}
+
+/// A policy that is told of an undone step of another one would take its own steps for undone.
+#[test]
+fn an_undone_step_has_the_name_of_its_own_policy() {
+    let policies: Vec<Box<dyn Policy>> =
+        vec![Box::new(Mover::default()), Box::new(Pager::default())];
+    let steps = steps(policies, 0);
+    let names: Vec<&str> = steps.iter().map(|step| step.policy).collect();
+    assert_eq!(names, ["mover", "pager", "pager", "mover"]);
+    assert!(steps[2..].iter().all(|step| matches!(step.reason, Reason::Undo(_))));
 }
 
 /// The number of a process that ended is taken by another one, which has a thread of that number.

@@ -130,7 +130,7 @@ proptest! {
         let undo = stage.ledger.undo(Pid(1), &[plan.number]);
         match (plan.steps.len(), undo.as_slice()) {
             (0, []) => {}
-            (1, [Action::SetAffinity { cpus, .. }]) => prop_assert_eq!(Some(cpus), held.as_ref()),
+            (1, [(_, Action::SetAffinity { cpus, .. })]) => prop_assert_eq!(Some(cpus), held.as_ref()),
             other => prop_assert!(false, "{other:?}"),
         }
     }

@@ -93,8 +93,11 @@ mod tests {
         }
     }
 
+    /// Processes of the samples, and forks as parent and child.
+    type Reading<'a> = (&'a [u32], &'a [(u32, u32)]);
+
     /// A list that grows by readings. Returns what is left after each.
-    fn left(readings: &[(&[u32], &[(u32, u32)])]) -> (Vec<Vec<u32>>, u64) {
+    fn left(readings: &[Reading<'_>]) -> (Vec<Vec<u32>>, u64) {
         let mut ours = Ours::default();
         ours.set([Pid(7)].into_iter());
         let (mut samples, mut born) = (Vec::new(), Vec::new());
