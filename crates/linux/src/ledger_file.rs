@@ -187,8 +187,12 @@ impl LedgerFile {
             self.file = file;
         }
         let wanted = self.file.stream_position().unwrap_or(length).saturating_add(more);
-        // The lines read in all are at most a few times those written.
-        self.compact_at = wanted.saturating_mul(2).min(wanted.midpoint(LARGEST)).max(COMPACT);
+        // The lines read in all are at most a few times those written. A file that is too long with
+        // needed lines alone is not read again.
+        self.compact_at = match wanted > LARGEST {
+            true => u64::MAX,
+            false => wanted.saturating_mul(2).clamp(COMPACT, LARGEST),
+        };
     }
 
     /// A locked file in the place of this one, with the lines that are needed. A kill leaves either

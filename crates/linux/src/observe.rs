@@ -20,6 +20,7 @@ pub mod sampler;
 pub mod sensors;
 mod shared;
 pub mod subject;
+mod taken;
 pub mod tasks;
 pub mod threads;
 pub mod translation;
@@ -47,6 +48,7 @@ use sampler::{Kind, Rate, Sampler, TaskNews};
 pub use sensors::{Rung, Settings, samples_accesses};
 use sensors::{Scope, Sensors};
 use subject::Start;
+use taken::Taken;
 use tasks::Births;
 
 /// Most names of threads that one look reads from `/proc` (our choice).
@@ -160,6 +162,10 @@ impl Observer {
     pub fn follow(&mut self, roots: BTreeMap<Pid, Nanos>, left: BTreeSet<Pid>) {
         if let Some(sampler) = &mut self.sensors.sampler {
             sampler.follow_too(roots.keys().copied());
+        }
+        let followed: BTreeSet<Pid> = self.sensors.tasks.followed().collect();
+        if !roots.keys().all(|root| followed.contains(root)) {
+            self.sensors.idle_faults.wake();
         }
         self.sensors.tasks.follow(roots, left);
     }
@@ -362,15 +368,6 @@ impl Observer {
         Births { known: &news.born, all: !may_miss }
     }
 
-    fn take_samples(&mut self) -> Taken {
-        let Some(sampler) = &mut self.sensors.sampler else { return Taken::default() };
-        let reading = sampler.take_reading();
-        let (samples, news) = sampler.take();
-        let dropped = sampler.take_dropped();
-        self.sensors.notes.extend(sampler.take_lost_counter());
-        Taken { samples: Some((sampler.kind, samples)), news, dropped, reading }
-    }
-
     /// Reads all sensors and `/proc` once.
     ///
     /// # Errors
@@ -452,17 +449,6 @@ impl Observer {
             samples_of_others,
         })
     }
-}
-
-/// What the sampler has collected since the last look.
-#[derive(Default)]
-struct Taken {
-    samples: Option<(Kind, Samples)>,
-    news: TaskNews,
-    /// Number of samples of other processes, which it dropped.
-    dropped: u64,
-    /// CPU time that reading the samples took.
-    reading: Duration,
 }
 
 /// Reads the names of threads without a name record, as on machines without a sampler. Without

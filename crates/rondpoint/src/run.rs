@@ -29,6 +29,7 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run as run_loop;
 use rondpoint_core::observation::SharedObject;
 use rondpoint_linux::Root;
+use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::Settings;
 use rondpoint_linux::privileges::{self, Needs};
@@ -133,9 +134,9 @@ fn prepare(
         notes: Vec::new(),
     };
     let controller = policies::controller(&header)?;
-    let open = |path: &PathBuf| Output::open(path, caller).map(Output::of_manager);
+    let open = |path: &PathBuf| Output::open(path, caller);
     let report = management.report.as_ref().map(open).transpose()?;
-    let record = management.record.as_ref().map(open).transpose()?;
+    let record = management.record.as_ref().map(open).transpose()?.map(Output::of_manager);
     let takes_stdout = management.record.as_deref().is_some_and(Output::is_stdout);
     if takes_stdout && !command.is_empty() {
         bail!("a record on stdout: the program writes there too; expected a file");
@@ -269,7 +270,9 @@ fn manage(
     }
     // Even after a failure no thread keeps a mask of ours.
     let restored = survived(|| Ok(host.put_back_masks()));
-    let restored = restored.unwrap_or_else(|_| host.trees.restore_masks());
+    let restored = restored.or_else(|_| survived(|| Ok(host.trees.restore_masks())));
+    // The ledger stays for `restore` then.
+    let restored = restored.unwrap_or(Restored { refused: 1, ..Restored::default() });
     let ended_early = ran.is_err();
     if let Err(error) = ran {
         give_up(&mut host, &error);

@@ -215,7 +215,7 @@ fn keep(folder: &Path, before: &Weights) -> Result<()> {
     if path.symlink_metadata().is_ok() {
         return Ok(());
     }
-    let new = path.with_extension("new");
+    let new = path.with_extension("part");
     let written = || -> io::Result<()> {
         // What a killed command left.
         let _ = fs::remove_file(&new);

@@ -135,13 +135,14 @@ impl<K: Pages + Sync> Crew<'_, K> {
                 let _at_the_end = Finish { running: &running, finished: &finished };
                 shared.work();
             };
-            // The limit of processes may refuse a thread; the others then do its part.
+            // The limit of processes may refuse a thread; the others then do its part. This one
+            // watches and can do none.
             let begun = (0..workers.get())
                 .filter(|_| thread::Builder::new().spawn_scoped(scope, worker).is_ok())
                 .count();
             *hold(&running) -= workers.get() - begun;
             if begun == 0 {
-                shared.work();
+                hold(&shared.total).end = End::Refused { errno: libc::EAGAIN };
             }
             let mut held = hold(&running);
             while *held > 0 {

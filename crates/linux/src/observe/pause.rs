@@ -49,6 +49,11 @@ impl IdleFaults {
         self.since.is_some_and(|since| now.duration_since(since) >= IDLE_FOR)
     }
 
+    /// Begins the time of idleness anew, as for a new tree.
+    pub(super) fn wake(&mut self) {
+        self.since = None;
+    }
+
     /// Lets the time of idleness pass.
     #[cfg(test)]
     pub(super) fn pass(&mut self) {
@@ -120,8 +125,13 @@ impl Sensors {
         }
         if rests {
             sampler.close();
-        } else if let Err(error) = sampler.reopen(&Subject::all_tasks(), topology) {
-            self.notes.push(format!("no page faults are sampled any more: {error}"));
+        } else if let Err(error) = sampler.reopen_again(&Subject::all_tasks(), topology) {
+            // The next look tries again.
+            self.idle_faults.rests = true;
+            let note = format!("no page faults are sampled: {error}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 
@@ -130,7 +140,13 @@ impl Sensors {
     pub(super) fn keep_ours(&mut self, samples: &mut Samples, dropped: u64) -> u64 {
         let origins = self.tasks.origins();
         let came = samples.list.len() as u64 + dropped;
+        // One stays where none is ours: an empty list would tell of a sensor that senses nothing.
+        let dropped_one = self.sampler.as_mut().and_then(Sampler::take_stranger);
+        let stranger = dropped_one.or_else(|| samples.list.first().copied());
         samples.list.retain(|sample| origins.contains_key(&sample.pid));
+        if samples.list.is_empty() {
+            samples.list.extend(stranger);
+        }
         let ours = samples.list.len() as u64;
         let lost = match came {
             0 => samples.lost,

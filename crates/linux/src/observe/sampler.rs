@@ -468,22 +468,6 @@ impl Sampler {
         self.known.insert(page)
     }
 
-    /// Keeps only samples of these processes and of what they start, until the next call.
-    pub fn follow(&mut self, processes: impl Iterator<Item = Pid>) {
-        self.ours.get_or_insert_default().set(processes);
-    }
-
-    /// Keeps samples of these processes too, until the next call of [`Sampler::follow`].
-    pub fn follow_too(&mut self, processes: impl Iterator<Item = Pid>) {
-        self.ours.get_or_insert_default().add(processes);
-    }
-
-    /// Number of samples of other processes that were dropped since the last call. To be called
-    /// with [`Sampler::take`].
-    pub fn take_dropped(&mut self) -> u64 {
-        self.ours.as_mut().map_or(0, Ours::take)
-    }
-
     /// Takes the samples and task records since the last call.
     pub fn take(&mut self) -> (Samples, TaskNews) {
         self.reopen_returned();

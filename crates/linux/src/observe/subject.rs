@@ -81,8 +81,8 @@ impl Subject {
             let open = || OpenGroup::open(events, target, |attr| prepare(attr, self.start));
             let mut opened = open();
             for _ in 1..MAX_OPENINGS {
-                // A task starts no threads before `execve`.
-                if self.start == Start::OnExec || !is_torn(&opened)? {
+                // A task starts no threads before `execve`, and a CPU has none.
+                if self.start == Start::OnExec || self.is_all_tasks() || !is_torn(&opened)? {
                     break;
                 }
                 opened = open();

@@ -423,8 +423,9 @@ impl Tasks {
         let Some(process) = self.processes.get_mut(&pid) else { return Ok(None) };
         let Some(thread) = process.threads.get_mut(&tid) else { return Ok(None) };
         let sched = thread.schedstat.read(schedstat::parse)?;
-        // One that has not run is where it was.
-        if process.read.is_some()
+        // One that has not run is where it was. Of a single tree all is read.
+        if self.family.first().is_none()
+            && process.read.is_some()
             && thread.stat_at.elapsed() < STATE_HOLDS
             && let Some(last) = seen_before(&process.last.threads, tid)
             && last.slices > Some(0)

@@ -126,7 +126,11 @@ impl Station {
         let (from, mut memory) = (Root::live(), Memory::new(&parts.ledgers));
         // Where that fails, writing fails later, and says why.
         let is_anothers = memory.own().is_ok_and(|is_own| !is_own);
-        let read = if is_anothers { Ok(Remembered::default()) } else { memory.read() };
+        let mut read = memory.read();
+        if is_anothers && let Ok(found) = &mut read {
+            // A pause may be meant for this daemon, requests are the other's.
+            found.requests.clear();
+        }
         let (remembered, damage) = match read {
             Ok(remembered) => (remembered, None),
             Err(error) => {

@@ -6,6 +6,7 @@
 mod folders;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use anyhow::Result;
 use rondpoint_core::controller::Step;
@@ -63,9 +64,16 @@ impl Trees {
     ) -> Restored {
         let mut all = Restored::default();
         let nearest = ancestors.find_map(|pid| self.root_of(pid));
-        let tree = nearest.and_then(|root| self.trees.get_mut(&root));
-        let Some(tree) = tree.filter(|tree| tree.actor.has_changed_masks()) else { return all };
-        for process in processes() {
+        let tree = nearest.and_then(|root| self.trees.get(&root));
+        if !tree.is_some_and(|tree| tree.actor.has_changed_masks()) {
+            return all;
+        }
+        let is_its = |pid| self.origins.get(&pid).is_none_or(|of| Some(*of) == nearest);
+        let other: BTreeSet<Pid> = self.trees.keys().copied().collect();
+        let mut processes = processes();
+        processes.retain(|one| is_its(one.pid) && !other.contains(&one.pid));
+        let Some(tree) = nearest.and_then(|root| self.trees.get_mut(&root)) else { return all };
+        for process in processes {
             let (restored, entries) = tree.actor.release(process);
             all.add(&restored);
             // A ledger that cannot be written stops all later plans.
@@ -253,7 +261,7 @@ impl Trees {
     /// Trees whose ledger somebody has removed: nothing of them may be changed any more.
     pub(crate) fn without_ledger(&mut self) -> Vec<Pid> {
         let paths = self.trees.values().map(|tree| tree.ledger.path());
-        if !self.folders.may_have_changed(paths) {
+        if !self.folders.may_have_changed(paths, SystemTime::now()) {
             return Vec::new();
         }
         let lost = self.trees.iter().filter(|(_, tree)| tree.ledger.is_lost());

@@ -12,6 +12,8 @@ use std::collections::HashSet;
 use rondpoint_core::Pid;
 use rondpoint_core::observation::AddressSample;
 
+use super::Sampler;
+
 /// The followed processes, and how far samples and forks since the last look are judged.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
@@ -24,6 +26,8 @@ pub(super) struct Ours {
     forks: [usize; 2],
     /// Samples since the last look that were dropped.
     dropped: u64,
+    /// The last one of them.
+    stranger: Option<AddressSample>,
 }
 
 impl Ours {
@@ -58,6 +62,8 @@ impl Ours {
             if self.processes.contains(&samples[at].pid.0) {
                 samples[self.kept] = samples[at];
                 self.kept += 1;
+            } else {
+                self.stranger = Some(samples[at]);
             }
         }
         samples.drain(self.kept..end);
@@ -65,10 +71,38 @@ impl Ours {
         self.read = samples.len();
     }
 
+    /// One of the dropped samples.
+    pub(super) fn take_stranger(&mut self) -> Option<AddressSample> {
+        self.stranger.take()
+    }
+
     /// The number of samples that were dropped since the last call. A new list begins.
     pub(super) fn take(&mut self) -> u64 {
         (self.kept, self.read, self.forks) = (0, 0, [0, 0]);
         std::mem::take(&mut self.dropped)
+    }
+}
+
+impl Sampler {
+    /// Keeps only samples of these processes and of what they start, until the next call.
+    pub fn follow(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.ours.get_or_insert_default().set(processes);
+    }
+
+    /// Keeps samples of these processes too, until the next call of [`Sampler::follow`].
+    pub fn follow_too(&mut self, processes: impl Iterator<Item = Pid>) {
+        self.ours.get_or_insert_default().add(processes);
+    }
+
+    /// One of the dropped samples of other processes since the last call.
+    pub fn take_stranger(&mut self) -> Option<AddressSample> {
+        self.ours.as_mut().and_then(Ours::take_stranger)
+    }
+
+    /// Number of samples of other processes that were dropped since the last call. To be called
+    /// with [`Sampler::take`].
+    pub fn take_dropped(&mut self) -> u64 {
+        self.ours.as_mut().map_or(0, Ours::take)
     }
 }
 

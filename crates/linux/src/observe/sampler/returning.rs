@@ -44,6 +44,19 @@ impl Returning {
 }
 
 impl Sampler {
+    /// As [`Sampler::reopen`], and may be tried again after an error.
+    ///
+    /// # Errors
+    /// As [`Sampler::reopen`].
+    pub fn reopen_again(
+        &mut self,
+        subject: &Subject,
+        topology: &Topology,
+    ) -> Result<(), LinuxError> {
+        let level = self.level;
+        self.reopen(subject, topology).inspect_err(|_| self.level = level)
+    }
+
     /// Opens the rings of CPUs that were off and are on. A list that cannot be read tells nothing.
     pub(super) fn reopen_returned(&mut self) {
         let Some(mut returning) = self.returning.take() else { return };

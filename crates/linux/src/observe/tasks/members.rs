@@ -71,9 +71,10 @@ impl Tasks {
         let mut born = births.known.to_vec();
         born.extend(self.parents_of_loose()?);
         let family = self.family.begin(known, &born);
-        // The caller finds the children that no record tells of.
+        // The caller finds children of resting processes that no record tells of. The next scan is
+        // too late for those of a process that runs: it may end before, with heirs of its masks.
         let told_at = self.parents_told.filter(|_| !anew);
-        let all_told = births.all || told_at.is_some_and(|at| at.elapsed() < PARENTS_HOLD);
+        let are_told = told_at.is_some_and(|at| at.elapsed() < PARENTS_HOLD);
         let mut turns = Turns::new(&family, |pid| self.processes.contains_key(&pid));
         let mut origins = BTreeMap::new();
         while let Some((pid, of)) = turns.next() {
@@ -81,8 +82,8 @@ impl Tasks {
                 continue;
             }
             let is_known = self.processes.contains_key(&pid);
-            let has_told = all_told && is_known;
             let rests = is_known && still.all.contains(&pid);
+            let has_told = is_known && (births.all || are_told && rests);
             let is_silent = rests && !anew && (has_told || !still.ran.contains(&pid));
             let threads = if is_silent { Vec::new() } else { self.threads_of(pid)? };
             if threads.is_empty() && !is_silent {

@@ -310,16 +310,16 @@ impl Station {
             }
         }
         let giver = self.giver(wanted.wanted_cpus, asker)?;
-        let claim = session::claim_of(&self.from, process)?;
         if self.parts.config.acts() {
             session::may_manage(&self.from, process.pid)?;
         }
-        let below = || self.census.with_descendants(process);
+        let claim = session::claim_of(&self.from, process)?;
+        let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
+        let below = || self.heirs_below(process);
         let restored = trees.disinherit(below, self.census.ancestors(process.pid));
         if restored.refused > 0 {
             anyhow::bail!("it keeps CPUs that another managed process has been given");
         }
-        let ledger = LedgerFile::create_for(&self.parts.ledgers, &self.from, process.pid)?;
         let had_place = giver.and_then(|giver| self.give_place(trees, giver, process));
         trees.add(process.pid, ledger);
         if let Some(untold) = self.may_tell(asker) {
@@ -340,6 +340,17 @@ impl Station {
         }
         self.roots.insert(process.pid, managed);
         Ok(())
+    }
+
+    /// A process and what descends from it, without what is left and what that started.
+    fn heirs_below(&self, process: Identity) -> Vec<Identity> {
+        let up_to_it = |pid| self.census.ancestors(pid).take_while(|up| *up != process.pid);
+        let is_left = |pid: Pid| self.left.contains_key(&pid);
+        let mut below = self.census.with_descendants(process);
+        below.retain(|one| {
+            one.pid == process.pid || !is_left(one.pid) && !up_to_it(one.pid).any(is_left)
+        });
+        below
     }
 
     /// Notes what a client asks for processes: for all of them, or for none. `owner` as in

@@ -21,14 +21,18 @@ pub(super) struct Folders(BTreeMap<PathBuf, Stamp>);
 impl Folders {
     /// Whether a file of these may have been removed or replaced since the last call. A folder that
     /// was not there at the last call may have lost one.
-    pub(super) fn may_have_changed<'a>(&mut self, files: impl Iterator<Item = &'a Path>) -> bool {
+    pub(super) fn may_have_changed<'a>(
+        &mut self,
+        files: impl Iterator<Item = &'a Path>,
+        time: SystemTime,
+    ) -> bool {
         let mut now = BTreeMap::new();
         let mut is_settled = true;
         for folder in files.map(|file| file.parent().unwrap_or(file)) {
             if now.contains_key(folder) {
                 continue;
             }
-            match settled(folder) {
+            match settled(folder, time) {
                 Some(stamp) => drop(now.insert(folder.to_path_buf(), stamp)),
                 None => is_settled = false,
             }
@@ -40,22 +44,18 @@ impl Folders {
 }
 
 /// The stamp of a folder; `None` if it is not there, or may change without another stamp.
-fn settled(folder: &Path) -> Option<Stamp> {
+/// Nobody can set back the time of a change of its inode, as that of its content.
+fn settled(folder: &Path, time: SystemTime) -> Option<Stamp> {
     let found = fs::metadata(folder).ok()?;
-    let age = SystemTime::now().duration_since(found.modified().ok()?).ok()?;
-    let stamp = (found.dev(), found.ino(), found.mtime(), found.mtime_nsec());
+    let changed = Duration::new(found.ctime().try_into().ok()?, found.ctime_nsec() as u32);
+    let age = time.duration_since(SystemTime::UNIX_EPOCH).ok()?.checked_sub(changed)?;
+    let stamp = (found.dev(), found.ino(), found.ctime(), found.ctime_nsec());
     (age >= SETTLES).then_some(stamp)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// As time passes.
-    fn age(folder: &Path, s: u64) {
-        let at = SystemTime::now() - Duration::from_secs(s);
-        fs::File::open(folder).unwrap().set_modified(at).unwrap();
-    }
 
     #[test]
     fn a_folder_is_looked_through_after_a_change_and_not_again_once_that_is_old() {
@@ -65,15 +65,17 @@ mod tests {
         let files = ["a", "b"].map(|name| folder.join(name));
         files.iter().for_each(|file| fs::write(file, "").unwrap());
         let mut folders = Folders::default();
-        let mut ask = || folders.may_have_changed(files.iter().map(PathBuf::as_path));
-        assert!(ask() && ask(), "it has just changed");
-        age(&folder, 60);
-        assert!(ask() && !ask() && !ask());
+        let mut ask = |later: u64| {
+            let time = SystemTime::now() + Duration::from_secs(later);
+            folders.may_have_changed(files.iter().map(PathBuf::as_path), time)
+        };
+        assert!(ask(0) && ask(0), "it has just changed");
+        assert!(ask(60) && !ask(60) && !ask(60));
+        let before = fs::metadata(&folder).unwrap().modified().unwrap();
         fs::remove_file(&files[0]).unwrap();
-        assert!(ask() && ask());
-        age(&folder, 30);
-        assert!(ask() && !ask());
+        fs::File::open(&folder).unwrap().set_modified(before).unwrap();
+        assert!(ask(60) && !ask(60));
         fs::rename(&folder, top.path().join("elsewhere")).unwrap();
-        assert!(ask() && ask(), "it is gone");
+        assert!(ask(60) && ask(60), "it is gone");
     }
 }
