@@ -212,7 +212,8 @@ fn of_a_thread_that_did_not_run_no_state_is_read_until_it_is_old() {
     let fixture = Fixture::new();
     let machine = synthetic::parse("node:2 core:2").unwrap();
     fixture.process(10, &[(10, 0), (11, 1)], "");
-    let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
+    let mut tasks = Tasks::without_processes(fixture.root(), None);
+    tasks.follow([(Pid(10), Nanos(0))].into(), BTreeSet::new());
     let mut ran = 5000;
     let mut look = |tasks: &mut Tasks| {
         ran += 1;
