@@ -51,7 +51,8 @@ pub(crate) struct Arguments {
     /// other
     #[arg(long, value_name = "FILE", required = true)]
     model: Vec<PathBuf>,
-    /// Policies in order of priority, required unless --print-model is given; NAME:PRESET chooses a preset
+    /// Policies in order of priority, required unless --print-model is given; NAME:PRESET chooses a
+    /// preset
     #[arg(
         long,
         value_name = "POLICY[,POLICY]",

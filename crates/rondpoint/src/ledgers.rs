@@ -31,8 +31,9 @@ Examples:
   sudo rondpoint restore --dry-run     # list them first
   sudo rondpoint restore
 
-Pages that a trial has judged stay where they are. Exit status: 0 masks, frozen processes and pages
-of unfinished trials are as before, 1 something could not be put back.")]
+Pages that a trial has judged stay where they are.
+
+Exit status: 0 all else is as before, 1 something could not be put back.")]
 pub(crate) struct Arguments {
     /// Only say what would be put back
     #[arg(long, short = 'n')]

@@ -44,7 +44,8 @@ pub(crate) struct Arguments {
     /// A file of `rondpoint record` or `run --record`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// File for the page, required unless --json is given; - is stdout. As root no symbolic link is followed
+    /// File for the page, required unless --json is given; - is stdout. As root no symbolic link is
+    /// followed
     #[arg(long, short, value_name = "PAGE", required_unless_present = "json")]
     output: Option<PathBuf>,
     /// Print the figures as JSON

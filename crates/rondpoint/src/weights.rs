@@ -356,13 +356,13 @@ mod tests {
         let folder = directory.path().join("run");
         let before = kernel::read(&root).expect("readable").expect("there");
         make_private(&folder).expect("made");
-        fs::write(folder.join("weights.new"), "{\"no").expect("written");
+        fs::write(folder.join("weights.part"), "{\"no").expect("written");
         keep(&folder, &before).expect("kept");
         assert_eq!(fs::read_dir(&folder).expect("listed").count(), 1);
         let none = Weights { automatic: None, nodes: BTreeMap::new() };
         keep(&folder, &none).expect("kept already");
         assert!(reset(&root, &folder).is_ok());
-        fs::create_dir(folder.join("weights.new")).expect("made");
+        fs::create_dir(folder.join("weights.part")).expect("made");
         keep(&folder, &before).expect_err("its place is taken");
         assert!(!folder.join(BEFORE).exists(), "nothing counts as kept");
         fs::write(folder.join(BEFORE), "{\"nodes\":{\"0\":200}}").expect("written");

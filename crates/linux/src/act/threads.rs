@@ -219,7 +219,7 @@ pub(super) fn restore_process(root: &Root, masks: &Masks, process: Identity) -> 
 }
 
 /// Restores the masks of the threads that `list` finds, until it finds no other thread with one of
-/// ours: a thread may be born between the list and the restoring of its creator's mask. Returns
+/// ours. A thread may be born between the list and the restoring of its creator's mask. Returns
 /// also the threads that were looked at.
 fn restore_in_rounds(
     root: &Root,

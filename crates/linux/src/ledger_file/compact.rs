@@ -1,8 +1,8 @@
 //! Lines of a ledger that a restore still needs. A manager that runs for weeks would otherwise fill
 //! the disk, and its ledger would become too long to be read.
 //!
-//! Not needed: changes of memory that are settled or whose process has ended, a freeze with its
-//! thaw, ended processes that may have inherited a mask, and masks before the last
+//! Not needed are changes of memory that are settled or whose process has ended, and a freeze with
+//! its thaw. Nor are ended processes that may have inherited a mask, and masks before the last
 //! [`MAX_GIVEN`] of a thread.
 
 use std::collections::{BTreeMap, VecDeque};

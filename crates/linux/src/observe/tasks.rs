@@ -51,8 +51,8 @@ pub const MAX_THREADS: usize = 4096;
 /// Most descriptors for the counters of single threads (our choice), shared by all trees. Further
 /// threads are observed by `/proc` only.
 const MAX_DESCRIPTORS: usize = 4096;
-/// How long the state of a thread holds that has not run (our choice), such as its scheduling
-/// policy: as long as the kernel's answers about masks hold.
+/// How long the state of a thread that has not run holds (our choice), such as its scheduling
+/// policy. The kernel's answers about masks hold as long.
 const STATE_HOLDS: Duration = Duration::from_secs(10);
 /// How long the lists of children are not read after the parents of processes were told (our
 /// choice): two of the daemon's usual scans.

@@ -36,8 +36,8 @@ const IDLE: f64 = 0.05;
 /// for that, for others are idle.
 const MOST_THREADS: usize = 64;
 /// How long a cgroup and an owner are believed: a process may be moved and may change its user.
-/// Those of an idle process are believed until it is read again: it changes nothing by itself, and
-/// all are read before a plan changes it.
+/// Those of an idle process are believed until it is read again, because it changes nothing by
+/// itself. All are read before a plan changes it.
 const BELIEVED: Duration = Duration::from_secs(30);
 
 /// All processes.

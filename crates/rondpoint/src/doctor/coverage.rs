@@ -14,7 +14,7 @@ pub(super) struct Coverage {
 }
 
 impl Coverage {
-    /// Divides the metrics by whether [`judge`](super::judge::judge) looks at any of their readings.
+    /// Divides the metrics by whether [`judge`](super::judge::judge) uses any of their readings.
     pub(super) fn of(readings: &[Reading]) -> Self {
         let names = |is_wanted: &dyn Fn(&Reading) -> bool| -> Vec<String> {
             let wanted = readings.iter().filter(|reading| is_wanted(reading));

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(
             some.text(),
             "2 ledgers undone: 3 threads have their first mask again, 1 have ended, \
-             1 changes of processes that cannot be read\n"
+             1 change of processes that cannot be read\n"
         );
     }
 

@@ -55,8 +55,8 @@ impl Trees {
     }
 
     /// Gives the processes of a new tree the masks that they would have without us. They descend
-    /// from `ancestors`, the nearest first, and may have inherited a mask of the nearest that is
-    /// followed, whose tree had no place for them. The new tree would take that mask for their own.
+    /// from `ancestors`, the nearest first. The nearest one that is followed may have given
+    /// them a mask that its tree did not note. The new tree would take that mask for theirs.
     pub(crate) fn disinherit(
         &mut self,
         processes: impl FnOnce() -> Vec<Identity>,

@@ -166,8 +166,10 @@ Examples:
 
 const ATTACH_STATUS: &str = "
 
-When attach ends, also by ^C, threads get back the CPUs that they had before. Pages stay where they
-are; `rondpoint move` moves them. Exit status: 0 good, 125 rondpoint failed.";
+When attach ends, also by ^C, threads get back the CPUs that they had before.
+Pages stay where they are; `rondpoint move` moves them.
+
+Exit status: 0 good, 125 rondpoint failed.";
 
 /// Manage a program that runs already, and what it starts, until it ends or ^C
 #[derive(Debug, clap::Args)]

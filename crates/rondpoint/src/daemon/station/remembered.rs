@@ -135,8 +135,8 @@ impl Memory {
     /// Writes it down, unless the file says so already.
     ///
     /// # Errors
-    /// The folder is not private or cannot be written, or the file is another daemon's: it says what
-    /// it said before.
+    /// The folder is not private or cannot be written, or the file is another daemon's. The file
+    /// says what it said before.
     pub(super) fn write(&mut self, now: Remembered) -> Result<()> {
         if self.written.as_ref() == Some(&now) {
             return Ok(());

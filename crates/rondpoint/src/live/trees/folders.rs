@@ -1,5 +1,5 @@
-//! Tells whether a ledger may have been removed, by the folders alone. There is a ledger for each of
-//! a thousand trees.
+//! Tells whether a ledger may have been removed, by the folders alone. Each of a thousand trees has
+//! a ledger.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Mounts that refuse to map a file for execution. A process then takes no copy of a file that may be
-//! a program or a library, because the copy cannot do what the original can.
+//! Mounts that refuse to map a file for execution. A process then takes no copy of a program or a
+//! library, because the copy cannot do what the original can.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
