@@ -178,6 +178,6 @@ fn the_doctor_says_what_works_and_its_status_agrees() {
         assert!(["good", "limited", "missing"].contains(&check["verdict"].as_str().unwrap()));
     }
     let shown = text(&rondpoint(&["doctor"]).stdout);
-    assert_eq!(shown.contains("fit for Rondpoint"), fit, "{shown}");
+    assert_eq!(shown.contains("not fit for Rondpoint"), !fit, "{shown}");
     assert!(shown.contains("moving pages"));
 }

@@ -251,6 +251,10 @@ fn of_all_tasks_only_samples_of_followed_ones_are_kept_and_none_are_taken_while_
     assert!(faults.list.iter().any(|fault| fault.pid == root), "{}", faults.list.len());
     let own = |faults: &Samples| faults.list.iter().any(|fault| fault.pid == own_process());
     assert!(!own(&faults) && seen.samples_of_others >= 64, "{}", seen.samples_of_others);
+    observer.observe().unwrap();
+    Anonymous::new(64 * page_bytes()).unwrap().touch_every(page_bytes());
+    let strangers = observer.observe().unwrap().observation.hint_faults.unwrap();
+    assert!(!strangers.list.is_empty(), "one tells that the sensor works where none is ours");
 
     observer.sensors.idle_faults.pass();
     std::thread::sleep(Duration::from_millis(60));

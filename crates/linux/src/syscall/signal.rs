@@ -124,9 +124,10 @@ pub fn next(descriptor: BorrowedFd<'_>) -> io::Result<Option<Arrived>> {
     let info = unsafe { info.assume_init() };
     let number = i32::try_from(info.ssi_signo).map_err(io::Error::other)?;
     // SI_USER, SI_QUEUE and SI_TKILL are 0 and below; codes of the kernel's own signals are above.
-    // SIGXFSZ looks as if this process had sent it (`generic_write_check_limits`, fs/read_write.c,
-    // Linux 6.12).
-    let sent_by_process = info.ssi_code <= 0 && info.ssi_pid != std::process::id();
+    // SIGXFSZ looks as if this process had sent it by kill(2) (`generic_write_check_limits`,
+    // fs/read_write.c, Linux 6.12). A signal that this process raises again was sent by another.
+    let is_own_limit = info.ssi_code == libc::SI_USER && info.ssi_pid == std::process::id();
+    let sent_by_process = info.ssi_code <= 0 && !is_own_limit;
     Ok(Some(Arrived { number, sent_by_process }))
 }
 
@@ -198,7 +199,7 @@ mod tests {
         // SAFETY: a signal to this very thread, which blocks it.
         unsafe { libc::raise(libc::SIGUSR2) };
         assert_eq!(wait_readable(&[descriptor.as_fd()], 1000).unwrap(), [true]);
-        let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: false };
+        let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: true };
         assert_eq!(next(descriptor.as_fd()).unwrap(), Some(arrived));
         restore(&before).unwrap();
     }

@@ -258,6 +258,7 @@ fn a_process_that_was_changed_is_read_though_it_did_not_run() {
     let mut tasks = Tasks::new(fixture.root(), Pid(10), None);
     let look = |tasks: &mut Tasks| tasks.observe(&machine, Births::default()).unwrap();
     look(&mut tasks);
+    tasks.processes.values_mut().for_each(|process| process.maps.schedule.hold());
     fixture.process(10, &[(10, 2)], "");
     let numa_maps = fixture.root().in_proc("10/numa_maps");
     fs::write(numa_maps, "1000 default N1=5 kernelpagesize_kB=4\n").unwrap();
