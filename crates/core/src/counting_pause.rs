@@ -174,7 +174,7 @@ impl Seen {
 /// (`PHASE_CHANGE`).
 const OTHER_USE: f64 = 0.3;
 /// A process that uses fewer CPUs is idle, and changes of its use do not count.
-pub(crate) const IDLE_CPUS: f64 = 0.1;
+pub const IDLE_CPUS: f64 = 0.1;
 /// Least relative change of the whole traffic that ends a pause (`PHASE_CHANGE_DEMAND` of a trial).
 /// A program runs up to a fourth faster without counters.
 const OTHER_TRAFFIC: f64 = 0.5;

@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use rondpoint_core::Topology;
+use rondpoint_core::counting_pause::IDLE_CPUS;
 use rondpoint_core::observation::Samples;
 
 use super::counters::TreeCounters;
@@ -21,9 +22,6 @@ use super::tasks::Births;
 use super::uncore::Uncore;
 use crate::LinuxError;
 
-/// CPUs below which a process is idle: as `IDLE_CPUS` of the controller, which wakes for no change
-/// of its use.
-const IDLE_CPUS: f64 = 0.1;
 /// CPUs of all followed processes together below which they are idle (our choice): what the daemon
 /// asks of one process before it manages it, `[manage] min_cpus`.
 const IDLE_CPUS_OF_ALL: f64 = 0.5;

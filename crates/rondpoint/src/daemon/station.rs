@@ -121,7 +121,7 @@ pub(super) struct Station {
 }
 
 impl Station {
-    pub(super) fn new(parts: Parts, problems: Vec<String>) -> Self {
+    pub(super) fn new(parts: Parts, mut problems: Vec<String>) -> Self {
         let now = Instant::now();
         let (from, mut memory) = (Root::live(), Memory::new(&parts.ledgers));
         // Where that fails, writing fails later, and says why.
@@ -139,7 +139,6 @@ impl Station {
                 (Remembered { paused: true, ..Remembered::default() }, Some(told))
             }
         };
-        let mut problems = problems;
         if is_anothers {
             let folder = parts.ledgers.display();
             problems.push(format!(

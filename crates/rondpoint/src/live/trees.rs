@@ -68,10 +68,9 @@ impl Trees {
         if !tree.is_some_and(|tree| tree.actor.has_changed_masks()) {
             return all;
         }
-        let is_its = |pid| self.origins.get(&pid).is_none_or(|of| Some(*of) == nearest);
-        let other: BTreeSet<Pid> = self.trees.keys().copied().collect();
         let mut processes = processes();
-        processes.retain(|one| is_its(one.pid) && !other.contains(&one.pid));
+        let is_of_another = |pid| self.root_of(pid).is_some_and(|root| Some(root) != nearest);
+        processes.retain(|one| !is_of_another(one.pid));
         let Some(tree) = nearest.and_then(|root| self.trees.get_mut(&root)) else { return all };
         for process in processes {
             let (restored, entries) = tree.actor.release(process);

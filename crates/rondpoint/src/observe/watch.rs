@@ -254,7 +254,7 @@ impl Watch<'_> {
         self.put(&start);
         let mut deadline = self.session.started_at() + self.arguments.interval;
         loop {
-            match self.session.wait(deadline) {
+            let turn = match self.session.wait(deadline) {
                 // A program of ours is waited for, and its status is passed on.
                 Err(error) if self.arguments.pid.is_none() => {
                     let error = error.context("watching has ended early; the program goes on");
@@ -262,17 +262,18 @@ impl Watch<'_> {
                     self.session.wait_for_end();
                     break;
                 }
-                turn => match turn? {
-                    Turn::Over => break,
-                    Turn::Interval => {
-                        self.interval()?;
-                        // A program of ours goes on, and so do we.
-                        if self.output.is_broken && self.arguments.pid.is_some() {
-                            break;
-                        }
-                        deadline = session::next(deadline, self.arguments.interval);
+                turn => turn?,
+            };
+            match turn {
+                Turn::Over => break,
+                Turn::Interval => {
+                    self.interval()?;
+                    // A program of ours goes on, and so do we.
+                    if self.output.is_broken && self.arguments.pid.is_some() {
+                        break;
                     }
-                },
+                    deadline = session::next(deadline, self.arguments.interval);
+                }
             }
         }
         let end = self.summary()?;
