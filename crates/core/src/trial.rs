@@ -18,6 +18,7 @@
 
 mod measure;
 mod noise;
+mod open;
 mod phase;
 mod together;
 mod waits;
@@ -35,6 +36,7 @@ use crate::units::{Nanos, Pid};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use self::open::Trial;
 use self::together::Together;
 pub(crate) use self::waits::Wait;
 use self::waits::{Waits, Warnings};
@@ -86,28 +88,6 @@ impl Judged {
             (one, other) => one.or(other),
         }
     }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Trial {
-    policy: &'static str,
-    /// Plans that took part, each with its predicted change of speed.
-    plans: BTreeMap<u64, Option<f64>>,
-    kinds: BTreeSet<Kind>,
-    /// Plans of the trial that also moved threads of other processes.
-    together: BTreeSet<u64>,
-    /// Processes with which this one exchanged places.
-    partners: BTreeSet<Pid>,
-    before: Vec<Measure>,
-    after: Vec<Measure>,
-    quiet: usize,
-    /// Time of its first plan.
-    began: Nanos,
-    /// Movers' time since the last window.
-    moving: Nanos,
-    /// Time since which windows are left out, because pages move in them or the action is not
-    /// complete.
-    waiting_since: Option<Nanos>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -184,28 +164,12 @@ impl Trials {
             let Some(pid) = step.action.pid() else { continue };
             let Some(watched) = self.apps.get_mut(&pid) else { continue };
             let history = &mut watched.history;
-            let trial = watched.trial.get_or_insert_with(|| Trial {
-                policy: step.policy,
-                plans: BTreeMap::new(),
-                kinds: BTreeSet::new(),
-                together: BTreeSet::new(),
-                partners: BTreeSet::new(),
-                before: core::mem::take(history),
-                after: Vec::new(),
-                quiet: 0,
-                began: self.now,
-                moving: Nanos(0),
-                waiting_since: None,
-            });
-            if trial.plans.insert(plan.number, plan.predicted.get(&pid).copied()).is_none() {
-                trial.policy = step.policy;
-            }
-            let kind = step.action.kind();
-            if kind == Kind::Affinity {
+            let begin = || Trial::new(step.policy, core::mem::take(history), self.now);
+            let trial = watched.trial.get_or_insert_with(begin);
+            trial.join(plan, step, pid);
+            if step.action.kind() == Kind::Affinity {
                 together.note(pid, plan.number, trial);
             }
-            trial.kinds.insert(kind);
-            trial.quiet = 0;
         }
     }
 
@@ -276,21 +240,8 @@ impl Trials {
     }
 }
 
-/// The windows of the present phase, at least the last one. Windows of earlier phases are no
-/// reference for an action. One thread may have filled the memory then, or threads may have used
-/// other parts of it.
-fn last_phase(windows: &[Measure]) -> &[Measure] {
-    let Some(last) = windows.last() else { return windows };
-    let is_same = |window: &Measure| window.is_phase_of(last) && window.is_placed_as(last);
-    let other = windows.iter().rposition(|window| !is_same(window));
-    &windows[other.map_or(0, |place| place + 1)..]
-}
-
 impl Watched {
-    /// Adds a window to the trial or, without one, to the history. A trial leaves out the first
-    /// window after an action, which contains the action's cost. It leaves out windows in which
-    /// moving pages took a larger share of the time than the least noise. For a bounded time it
-    /// also leaves out windows in which the action is not complete.
+    /// Adds a window to the trial or, without one, to the history.
     fn take_in(&mut self, measure: Measure, under_way: bool, window: &Model) {
         self.waits.take_in(&measure, window.at);
         match &mut self.trial {
@@ -304,75 +255,8 @@ impl Watched {
                     self.history.remove(0);
                 }
             }
-            Some(trial) => {
-                let moving = core::mem::take(&mut trial.moving);
-                let is_at_work = moving.seconds() > LEAST_NOISE * window.elapsed.seconds();
-                let is_left_out = (is_at_work || under_way) && trial.waits(window.at);
-                if !is_left_out {
-                    trial.quiet += 1;
-                    trial.after.push(measure);
-                } else if is_at_work {
-                    // The first window after an action.
-                    trial.quiet = 1;
-                }
-            }
+            Some(trial) => trial.take_in(measure, under_way, window),
         }
-    }
-}
-
-impl Trial {
-    /// Whether the trial may leave out a window. The limit of time begins at the first call.
-    fn waits(&mut self, now: Nanos) -> bool {
-        now.since(*self.waiting_since.get_or_insert(now)) < MAX_TRIAL_WAIT
-    }
-
-    /// Whether steps of any policy may join the trial. Its predicted change is below the noise, so
-    /// other policies would wait for a verdict that says nothing.
-    fn is_open_to_all(&self) -> bool {
-        self.predicted().is_some_and(|change| change.abs() < LEAST_NOISE)
-    }
-
-    /// Predicted change of speed by all of its plans together.
-    fn predicted(&self) -> Option<f64> {
-        let with = |so_far: f64, more: &Option<f64>| Some((1.0 + so_far) * (1.0 + (*more)?) - 1.0);
-        self.plans.values().try_fold(0.0, with)
-    }
-
-    /// The windows after the last action, without the first one; at least the last three.
-    fn windows(&self) -> &[Measure] {
-        let windows = (self.quiet - 1).max(MIN_TRIAL_WINDOWS);
-        &self.after[self.after.len() - windows..]
-    }
-
-    /// The verdict for its process alone.
-    fn judged(&self, pid: Pid) -> Judged {
-        let moved_threads = self.kinds.contains(&Kind::Affinity);
-        let comparison = Comparison::between(last_phase(&self.before), self.windows());
-        Judged {
-            pid,
-            policy: self.policy,
-            plans: self.plans.keys().copied().collect(),
-            kinds: self.kinds.iter().copied().collect(),
-            verdict: comparison.verdict(moved_threads),
-            comparison,
-            predicted: self.predicted(),
-        }
-    }
-
-    /// Restarts the count of windows because other processes of the group move back now. The
-    /// windows before the action stay the reference.
-    fn begin_again(&mut self) {
-        self.after.clear();
-        self.quiet = 0;
-        self.waiting_since = None;
-    }
-
-    /// The windows after the action become the reference of the next trial, even after a change of
-    /// phase. Otherwise a program that changes often would never have the three windows that a
-    /// trial needs.
-    fn into_history(self) -> Vec<Measure> {
-        let windows = self.windows();
-        windows[windows.len().saturating_sub(MAX_TRIAL_WINDOWS / 2)..].to_vec()
     }
 }
 
@@ -468,33 +352,5 @@ mod tests {
         let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(1.2), |_| false)).collect();
         let told: Vec<_> = judged.iter().map(|one| (one.policy, one.plans.clone())).collect();
         assert_eq!(told, [("much", alloc::vec![1, 2])]);
-    }
-
-    #[test]
-    fn what_was_before_leaves_out_another_phase() {
-        let window =
-            |threads| Measure { threads, cpu_percent: 100.0 * threads, ..Measure::default() };
-        let kept = |threads: &[f64]| -> Vec<f64> {
-            let windows: Vec<_> = threads.iter().map(|threads| window(*threads)).collect();
-            last_phase(&windows).iter().map(|window| window.threads).collect()
-        };
-        assert_eq!(kept(&[1.0, 4.0, 4.0, 4.0]), [4.0, 4.0, 4.0]);
-        assert_eq!(kept(&[4.0, 1.0, 4.0, 4.0, 4.0, 4.0]), [4.0; 4]);
-        assert_eq!(kept(&[1.0, 1.0, 1.0, 4.0]), [4.0], "a program that has just been woken for");
-        assert_eq!(kept(&[4.0, 5.0, 4.0, 4.0]), [4.0, 5.0, 4.0, 4.0]);
-    }
-
-    /// Threads exchange their parts of the data. They run as before, but on remote memory.
-    #[test]
-    fn what_was_before_leaves_out_another_placement() {
-        let window = |local| Measure { local_percent: Some(local), ..Measure::default() };
-        let kept = |local: &[f64]| -> Vec<Option<f64>> {
-            let windows: Vec<_> = local.iter().map(|local| window(*local)).collect();
-            last_phase(&windows).iter().map(|window| window.local_percent).collect()
-        };
-        assert_eq!(kept(&[99.0, 98.0, 2.0, 4.0]), [Some(2.0), Some(4.0)]);
-        assert_eq!(kept(&[60.0, 40.0, 55.0]).len(), 3, "samples are few in a short window");
-        let unknown = [Measure::default(), window(50.0)];
-        assert_eq!(last_phase(&unknown).len(), 2);
     }
 }
