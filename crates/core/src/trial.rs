@@ -29,7 +29,7 @@ pub use noise::Change;
 pub(crate) use noise::LEAST_NOISE;
 pub(crate) use phase::Phase;
 
-use crate::limits::{MAX_TRIAL_WAIT, MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
+use crate::limits::{MAX_TRIAL_WINDOWS, MIN_TRIAL_WINDOWS};
 use crate::model::Model;
 use crate::plan::{Action, Kind, Outcome, Plan, Reason};
 use crate::units::{Nanos, Pid};

@@ -15,7 +15,7 @@ pub(super) struct Trial {
     pub(super) policy: &'static str,
     /// Plans that took part, each with its predicted change of speed.
     pub(super) plans: BTreeMap<u64, Option<f64>>,
-    kinds: BTreeSet<Kind>,
+    pub(super) kinds: BTreeSet<Kind>,
     /// Plans of the trial that also moved threads of other processes.
     pub(super) together: BTreeSet<u64>,
     /// Processes with which this one exchanged places.
