@@ -305,6 +305,7 @@ fn the_manifest_and_the_unit_grant_the_capabilities_that_the_daemon_keeps() {
     for set in ["CapabilityBoundingSet=", "AmbientCapabilities="] {
         assert_eq!(capabilities(&line(&unit, set)), kept, "{set}");
     }
+    assert_eq!(line(&unit, "TimeoutStartSec="), "15min", "a start puts much back");
 }
 
 /// The default profiles of container runtimes forbid a manager's work. The manifest lifts them and

@@ -97,6 +97,11 @@ impl Refused {
         Self { error: format!("{INTERFACE}.{error}"), message: message.into() }
     }
 
+    /// The error and the sentence.
+    pub(crate) fn told(&self) -> (&str, &str) {
+        (&self.error, &self.message)
+    }
+
     /// An error that every Varlink service knows.
     pub(crate) fn of_service(error: &str, message: impl Into<String>) -> Self {
         Self { error: format!("org.varlink.service.{error}"), message: message.into() }

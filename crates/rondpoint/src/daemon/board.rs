@@ -52,7 +52,7 @@ pub(super) struct Board {
 /// What was done to a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Tally {
-    started: Nanos,
+    pub(super) started: Nanos,
     pub(super) moved_bytes: u64,
     pub(super) moved_threads: u64,
     pub(super) verdicts: Verdicts,
@@ -297,6 +297,11 @@ impl Board {
         }
     }
 
+    /// Forgets the sums of processes that have ended. One that sleeps is in no window.
+    pub(super) fn keep_tallies(&mut self, lives: impl Fn(Pid) -> bool) {
+        self.tallies.retain(|pid, _| lives(*pid));
+    }
+
     fn forget_gone(&mut self, apps: &[App]) {
         for app in apps {
             let tally = self.tallies.entry(app.pid).or_default();
@@ -305,7 +310,6 @@ impl Board {
             }
         }
         let is_there = |pid: &Pid| apps.binary_search_by_key(pid, |app| app.pid).is_ok();
-        self.tallies.retain(|pid, _| is_there(pid));
         self.held.retain(|(pid, _), _| pid.as_ref().is_none_or(is_there));
     }
 }
@@ -372,6 +376,18 @@ mod tests {
         let outcome = Outcome { plan: 1, step: 0, result, spent: Nanos(0), frozen: Nanos(0) };
         let window = Some(Model::empty(2));
         board.take_in(&Step { plan, window, ..Step::default() }, &[outcome]);
+    }
+
+    #[test]
+    fn what_was_done_to_a_process_is_known_while_it_sleeps_and_until_it_ends() {
+        let board = Board::new(&synthetic::parse("node:2 core:1").unwrap());
+        let mut board = board.borrow_mut();
+        changed(&mut board, Pid(7), StepResult::Done);
+        changed(&mut board, Pid(8), StepResult::Done);
+        board.keep_tallies(|_| true);
+        assert_eq!(board.tallies[&Pid(7)].moved_threads, 1, "it was in no window since");
+        board.keep_tallies(|pid| pid == Pid(8));
+        assert!(!board.tallies.contains_key(&Pid(7)) && board.tallies.contains_key(&Pid(8)));
     }
 
     #[test]

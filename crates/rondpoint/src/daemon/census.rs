@@ -95,7 +95,8 @@ pub(super) struct Pace {
 impl Census {
     /// Looks once. Returns `(parent, child)` of each process that it read.
     pub(super) fn look(&mut self, from: &Root, pace: Pace) -> Vec<(Pid, Pid)> {
-        let names = root::list(&from.proc).unwrap_or_default();
+        // A list that cannot be read ends no process.
+        let Ok(names) = root::list(&from.proc) else { return Vec::new() };
         let pids: Vec<Pid> = names.iter().filter_map(|name| name.parse().ok().map(Pid)).collect();
         let there: std::collections::BTreeSet<Pid> = pids.iter().copied().collect();
         self.known.retain(|pid, _| there.contains(pid));
@@ -123,7 +124,11 @@ impl Census {
 
     fn read(&mut self, from: &Root, pid: Pid, pace: Pace, now: Instant) {
         let every = pace.every;
-        let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
+        let bytes = match root::read_optional(&from.in_proc(format!("{pid}/stat"))) {
+            // A process that cannot be read is not taken for ended.
+            Err(_) if self.known.contains_key(&pid) => return,
+            read => read.ok().flatten(),
+        };
         let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
         let has_ended = found.as_ref().is_some_and(|found| !found.is_alive());
         let Some(found) = found.filter(TaskStat::is_alive) else {
@@ -332,6 +337,28 @@ mod tests {
         fs::remove_dir_all(from.in_proc("7")).unwrap();
         census.look(&from, every);
         assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_ends_no_process() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        let pace = Pace { every: Duration::ZERO, busy: 0.5 };
+        let mut census = Census::default();
+        fixture.process(7, 1, 0, 10);
+        census.look(&from, pace);
+        // A link to itself (ELOOP), first in place of the process's file, then of the whole folder.
+        for path in [from.in_proc("7/stat"), from.proc.clone()] {
+            fs::rename(&path, fixture.0.path().join("away")).unwrap();
+            std::os::unix::fs::symlink(&path, &path).unwrap();
+            census.look(&from, pace);
+            assert!(census.get(Pid(7)).is_some(), "{path:?}");
+            fs::remove_file(&path).unwrap();
+            fs::rename(fixture.0.path().join("away"), &path).unwrap();
+        }
+        fs::remove_dir_all(from.in_proc("7")).unwrap();
+        census.look(&from, pace);
+        assert!(census.get(Pid(7)).is_none());
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Default for Policy {
 
 impl Default for Control {
     fn default() -> Self {
-        Self { socket: SOCKET.into(), group: Some("rondpoint".to_string()) }
+        Self { socket: SOCKET.into(), group: Some(OPERATORS.to_string()) }
     }
 }
 
@@ -330,8 +330,11 @@ impl Config {
     }
 }
 
-/// Longest time for which a process may wait for its map lock (our choice).
-const MOST_MAP_LOCK_MS: u64 = 60_000;
+/// The group that the package makes. Without it only root may act, as where no package is.
+pub(crate) const OPERATORS: &str = "rondpoint";
+/// Longest time for which a process may wait for its map lock (our choice). One look reads several
+/// processes, and the watchdog of the unit waits 60 s.
+const MOST_MAP_LOCK_MS: u64 = 10_000;
 /// Each tree has a socket, a file and some open files of `/proc`.
 const MOST_TREES: usize = 1024;
 
@@ -365,7 +368,7 @@ mod tests {
             ("[policy]\npolicies = []", "expected at least one"),
             ("[policy]\npolicies = [\"swap\"]", "no such policy"),
             ("[budget]\nmover_share = 2.0", "expected a share from 0 to 1"),
-            ("[budget]\nmap_lock_ms = 0", "expected 1 to 60000"),
+            ("[budget]\nmap_lock_ms = 0", "expected 1 to 10000"),
             ("[manage]\nmin_cpus = -1.0", "expected a number of CPUs"),
             ("[manage]\nmost = 0", "expected 1 to"),
             ("[control]\nsocket = \"\"", "expected an absolute path"),

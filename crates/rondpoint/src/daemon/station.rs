@@ -32,7 +32,7 @@ use super::config::Config;
 use super::http::Http;
 use super::notify::Notify;
 use super::own::Own;
-use super::rules::{Choice, Rules};
+use super::rules::{Choice, Facts, Request, Rules};
 use crate::control::protocol::Other;
 use crate::control::seldom::SeldomByUser;
 use crate::control::server::Server;
@@ -51,6 +51,8 @@ const SIGHUP: i32 = 1;
 /// A managed root.
 struct Managed {
     process: Identity,
+    /// What the rules knew when it was taken: it may end before its tree.
+    facts: Facts,
     why: String,
     /// CPU time at which it was last found alive. A process that ends takes some.
     alive_at: Option<Nanos>,
@@ -68,6 +70,8 @@ struct Managed {
 struct Left {
     process: Identity,
     why: String,
+    /// It was in a tree when it was left. What it had started may be in that tree still.
+    is_of_tree: bool,
 }
 
 /// What the station is made of.
@@ -154,7 +158,7 @@ impl Station {
             census: Census::default(),
             roots: BTreeMap::new(),
             left: BTreeMap::new(),
-            requests: Requests::of(remembered.requests, |process| process.is_there(&from)),
+            requests: Requests::of(remembered.requests, |one| one.lives(&from).unwrap_or(true)),
             from,
             others: Vec::new(),
             paused: remembered.paused,
@@ -352,6 +356,9 @@ impl Watched for Station {
     fn may_change(&mut self, pid: Pid) -> bool {
         let mut one = pid;
         let mut users = BTreeSet::new();
+        // An orphan is still in the tree that it was born in.
+        let born_in = self.parts.observer.origins().get(&pid);
+        let asker = born_in.and_then(|root| self.requests.get(*root)).and_then(|asked| asked.owner);
         for _ in 0..census::DEEPEST {
             let Ok(found) = self.census.names_now(&self.from, one) else { return false };
             let Some((parent, facts)) = found else { break };
@@ -359,15 +366,18 @@ impl Watched for Station {
             // A user may ask for trees of processes, and gets none of another user in them.
             users.extend((one == pid || is_root).then_some(facts.user));
             let owner = self.requests.get(one).filter(|_| is_root).and_then(|asked| asked.owner);
-            let is_strangers = owner.is_some_and(|owner| users.iter().any(|user| *user != owner));
-            let is_left = matches!(self.parts.rules.choose(&facts, None), Choice::Leave(_));
+            let is_strangers =
+                owner.or(asker).is_some_and(|owner| users.iter().any(|user| *user != owner));
+            let asked = self.requests.is_left([one].into_iter()).then_some(Request::Leave);
+            let is_left = matches!(self.parts.rules.choose(&facts, asked), Choice::Leave(_));
             if is_left || is_strangers {
                 self.census.forget(if is_left { one } else { pid });
                 self.next_look = Instant::now();
                 return false;
             }
-            // What started a managed program is none of its tree.
-            if is_root {
+            // What started a managed program is none of its tree, nor is what takes in orphans.
+            let is_of_tree = self.left.get(&parent).is_some_and(|left| left.is_of_tree);
+            if is_root || !(is_of_tree || self.is_followed(parent)) {
                 break;
             }
             one = parent;

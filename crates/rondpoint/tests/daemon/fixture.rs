@@ -235,6 +235,12 @@ impl Daemon {
         self.folder.clone()
     }
 
+    /// What the daemon says of a process: `managed`, `watched` or `left`; `None` if it says nothing.
+    pub(crate) fn state(&self, pid: u32) -> Option<String> {
+        let found = self.process(pid)?;
+        Some(found["state"].as_str().unwrap_or_default().to_string())
+    }
+
     pub(crate) fn configure(&self, mode: &str, rules: &str) {
         configure(self.folder.path(), mode, rules);
     }

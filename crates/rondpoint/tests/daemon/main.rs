@@ -13,6 +13,7 @@ mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod idle;
+mod launcher;
 mod metrics;
 #[path = "../harness/patience.rs"]
 mod patience;
@@ -20,6 +21,7 @@ mod places;
 mod restarts;
 mod rights;
 mod standing_back;
+mod trees;
 #[path = "../adversary/worker.rs"]
 mod worker;
 
@@ -44,6 +46,9 @@ const TESTS: &[Test] = &[
     ("a_users_tree_has_no_process_of_another_user", rights::to_what_others_run),
     ("a_process_that_is_named_often_is_one_process", rights::to_ask_often_at_once),
     ("a_user_cannot_fill_the_log_with_refusals", rights::to_fill_the_log),
+    ("a_user_cannot_fill_lines_of_the_log", rights::to_fill_lines),
+    ("a_users_request_ends_with_the_process", rights::to_what_outlives_the_asked),
+    ("what_root_leaves_is_left_with_what_it_started", rights::to_what_root_leaves),
     ("a_user_cannot_fill_the_log_with_requests", rights::to_fill_the_log_by_asking),
     ("a_user_who_watches_sees_nothing_of_others_in_any_answer", rights::to_watch),
     ("a_manager_of_root_stops_all_moves_and_a_name_that_a_user_chose_does_not", rival),
@@ -58,6 +63,9 @@ const TESTS: &[Test] = &[
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("metrics_of_programs_that_come_and_go_have_few_labels_and_sums_that_stay", metrics::of_trees),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
+    ("a_reload_ends_a_tree_that_outlived_its_root", trees::reloaded_without_root),
+    ("no_tree_takes_the_daemon_along", trees::of_the_daemons_parent),
+    ("an_orphan_is_placed_whatever_is_excluded_above_it", trees::with_an_orphan),
     ("a_tree_that_is_idle_gives_its_place_to_a_busy_process", places::of_idle_trees),
     ("a_pause_and_requests_outlive_the_daemon", restarts::keep_a_pause_and_requests),
     ("a_request_is_for_one_process_and_damage_pauses", restarts::trust_no_other_process),

@@ -7,6 +7,7 @@ use rondpoint_linux::syscall::process::{effective_user, kill};
 use serde_json::{Value, json};
 
 use crate::fixture::{Daemon, Program};
+use crate::launcher::Launcher;
 use crate::{NOBODY, Sleepers, rules};
 
 const OPERATORS: u32 = 65_532;
@@ -59,6 +60,20 @@ pub(crate) fn to_fill_the_log(_: &CpuSet) {
     assert!((1..REFUSALS / 2).contains(&lines), "{lines} lines: {log}");
 }
 
+/// A line of the log has the beginning of what a client wrote.
+pub(crate) fn to_fill_lines(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("observe", &rules());
+    let method = format!("{}.y", "x".repeat(30_000));
+    let reply = daemon.reply_to(NOBODY, &[json!({ "method": method })], 0);
+    assert_eq!(reply["error"], "org.varlink.service.InterfaceNotFound");
+    let log = daemon.end();
+    assert!(log.contains("InterfaceNotFound"), "{log}");
+    assert!(log.lines().all(|line| line.len() < 2_000), "{log}");
+}
+
 /// The same of requests, each of which is for processes that end at once.
 pub(crate) fn to_fill_the_log_by_asking(_: &CpuSet) {
     const CYCLES: usize = 12;
@@ -91,12 +106,15 @@ pub(crate) fn to_leave(_: &CpuSet) {
     if !is_root() {
         return;
     }
-    let daemon = Daemon::start("act", &rules());
+    let daemon = Daemon::start("act", &format!("group = \"no-such\"\n{}", rules()));
+    let status = daemon.json(&["status", "--json"]);
+    let problem = "[control] group no-such: not in /etc/group, so only root may act";
+    assert!(status["problems"].as_array().expect("a list").contains(&json!(problem)), "{status}");
     let own = Sleepers::start(1, NOBODY);
     let pid = own.pid(0);
     assert!(daemon.ask(&["manage", &pid]).success);
     let asked = daemon.ask_as(NOBODY, &["leave", &pid]);
-    let expected = "user 65534 may not say which processes are managed: only root and";
+    let expected = "user 65534 may not say which processes are managed: only root may";
     assert!(!asked.success && asked.errors.contains(expected), "{asked:?}");
     let found = daemon.process(pid.parse().expect("a number")).expect("it is shown");
     assert_eq!(found["state"], "managed");
@@ -166,6 +184,37 @@ pub(crate) fn to_what_others_run(_: &CpuSet) {
     for (child, _) in roots.iter().chain(&own) {
         let _ = kill(child.0.cast_signed(), SIGKILL);
     }
+    daemon.end();
+}
+
+/// A request of a user is for a process and ends with it, whatever it has started.
+pub(crate) fn to_what_outlives_the_asked(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let own = Launcher::start(&daemon, "sh", NOBODY);
+    assert!(daemon.ask_as(NOBODY, &["manage", &own.shell.pid(0)]).success);
+    let managed = Some("managed".to_string());
+    daemon.wait_for("the tree", || daemon.state(own.child) == managed);
+    own.end_the_shell();
+    daemon.wait_for("the end of the request", || daemon.state(own.child) != managed);
+    drop(own);
+    daemon.end();
+}
+
+/// Root says of a process that it is to be left, with all that it has started.
+pub(crate) fn to_what_root_leaves(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("act", &rules());
+    let own = Launcher::start(&daemon, "sh", NOBODY);
+    assert!(daemon.ask_as(NOBODY, &["manage", &own.child.to_string()]).success);
+    daemon.wait_for("it", || daemon.state(own.child) == Some("managed".to_string()));
+    assert!(daemon.ask(&["leave", &own.shell.pid(0)]).success);
+    daemon.wait_for("its end", || daemon.state(own.child) == Some("left".to_string()));
+    drop(own);
     daemon.end();
 }
 

@@ -8,6 +8,8 @@ use crate::targets::NAME_BYTES;
 
 /// What a pattern may have beside text.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
+/// Where the cgroups of version 2 are mounted.
+const MOUNT: &str = "/sys/fs/cgroup";
 /// Endings of units that have processes of their own.
 const ENDINGS: [&str; 2] = [".service", ".scope"];
 /// Endings of all units, with which systemctl(1) takes a name as whole.
@@ -36,10 +38,16 @@ pub(super) fn cgroup(text: &str) -> Result<Pattern> {
     if text.split('/').any(|part| part == "..") {
         bail!("expected a path from the top of /sys/fs/cgroup, without `..`");
     }
-    match text.trim_end_matches('/') {
-        "" => pattern("/"),
-        path => pattern(path),
+    if let Some(rest) =
+        text.strip_prefix(MOUNT).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+    {
+        bail!("expected a path from the top of {MOUNT}, as /{}", rest.trim_matches('/'));
     }
+    let path = text.trim_end_matches('/');
+    if path.split('/').skip(1).any(|part| part.is_empty() || part == ".") {
+        bail!("expected a path without empty parts and `.`");
+    }
+    pattern(if path.is_empty() { "/" } else { path })
 }
 
 /// A unit of systemd. A name without an ending is that of a service, as for systemctl.
@@ -75,6 +83,9 @@ fn may_be_a_unit(name: &str) -> bool {
 /// Every name that matches is longer than the kernel's, or it is malformed.
 pub(super) fn command(text: &str) -> Result<Pattern> {
     let found = pattern(text)?;
+    if text.is_empty() {
+        bail!("expected the name of a command, or a pattern");
+    }
     if shortest(text) > NAME_BYTES {
         let begin = text.split(WILDCARDS).next().unwrap_or_default();
         let expected = match begin.is_char_boundary(NAME_BYTES) {
@@ -114,7 +125,7 @@ pub(super) fn container(text: &str) -> Result<Pattern> {
     if !text.contains(WILDCARDS) && (text.is_empty() || !is_hex) {
         bail!("expected the beginning of an identifier: hexadecimal digits");
     }
-    pattern(&format!("{text}*"))
+    pattern(&format!("{}*", text.trim_end_matches('*')))
 }
 
 fn pattern(text: &str) -> Result<Pattern> {
@@ -138,6 +149,11 @@ mod tests {
             ("/system.slice/", "/system.slice"),
             ("/", "/"),
             ("*/machine.slice", "*/machine.slice"),
+            ("/sys/fs/cgroups-of-mine", "/sys/fs/cgroups-of-mine"),
+            ("/sys/fs/cgroup/a/b", "expected a path from the top of /sys/fs/cgroup, as /a/b"),
+            ("/sys/fs/cgroup", "expected a path from the top of /sys/fs/cgroup, as /"),
+            ("/a//b", "expected a path without empty parts and `.`"),
+            ("/a/./b", "expected a path without empty parts and `.`"),
             (
                 "/../../kubepods.slice",
                 "expected a path from the top of /sys/fs/cgroup, without `..`",
@@ -190,6 +206,7 @@ mod tests {
             ("*-a-very-long-name-*", none),
             ("fourteen-bytesé-", none),
             ("a[", "malformed pattern"),
+            ("", "expected the name of a command, or a pattern"),
         ] {
             assert!(said(command(written)).starts_with(meant), "{written}: {:?}", command(written));
         }
@@ -198,7 +215,13 @@ mod tests {
     #[test]
     fn a_container_is_the_beginning_of_its_identifier_and_no_name() {
         let expected = "expected the beginning of an identifier: hexadecimal digits";
-        let all = [("1f2e", "1f2e*"), ("*", "**"), ("nginx", expected), ("", expected)];
+        let all = [
+            ("1f2e", "1f2e*"),
+            ("1f2e*", "1f2e*"),
+            ("*", "*"),
+            ("nginx", expected),
+            ("", expected),
+        ];
         for (written, meant) in all {
             assert_eq!(said(container(written)), meant, "{written}");
         }

@@ -27,14 +27,22 @@ const DESCRIPTION: &str = include_str!("../../control/interface.varlink");
 /// Processes that a user without privilege may have managed at a time. A user who asks for more
 /// must not use up the places of others ([manage] most).
 const MOST_OF_A_USER: usize = 8;
+/// Characters of a client's words in one line of the log (our choice).
+const MOST_TOLD: usize = 200;
 /// Of every Varlink service.
 const SERVICE: &str = "org.varlink.service";
+
+/// The beginning of a text of a client, for the log.
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(MOST_TOLD).map_or(text, |(end, _)| &text[..end])
+}
 
 impl Station {
     /// Answers all clients that have asked, and those that watch.
     pub(super) fn serve(&mut self, trees: &mut Trees) {
         for (id, peer, call) in self.parts.server.turn() {
-            tracing::debug!(user = peer.user, pid = peer.pid, call.method, "called");
+            let method = cut(&call.method);
+            tracing::debug!(user = peer.user, pid = peer.pid, method, "called");
             match self.parts.config_method(&call) {
                 Some(method::WATCH) if call.more && !call.oneway => {
                     self.begin_watch(id, &peer, &call);
@@ -44,8 +52,8 @@ impl Station {
                     if let Err(refused) = &answer
                         && let Some(untold) = self.may_tell(Some(peer.user))
                     {
-                        let (user, pid) = (peer.user, peer.pid);
-                        tracing::warn!(user, pid, call.method, ?refused, untold);
+                        let (user, pid, (error, why)) = (peer.user, peer.pid, refused.told());
+                        tracing::warn!(user, pid, method, error, why = cut(why), untold);
                     }
                     self.parts.server.answer(id, &call, answer);
                 }
@@ -233,7 +241,8 @@ impl Station {
         if self.is_privileged(peer) {
             return Ok(());
         }
-        let group = match &self.parts.config.control.group {
+        let group = match self.parts.config.control.group.as_ref().filter(|_| self.group.is_some())
+        {
             Some(group) => format!(" and the group {group}"),
             None => String::new(),
         };

@@ -124,7 +124,7 @@ impl Station {
         let taker = taker.pid;
         let why = format!("it was idle and gave its place to process {taker} ([manage] most)");
         self.drop_tree(trees, root, &why);
-        Some(Left { process, why })
+        Some(Left { process, why, is_of_tree: false })
     }
 
     /// The processes that gave their places while others have these, with the reasons.

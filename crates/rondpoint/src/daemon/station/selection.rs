@@ -9,7 +9,7 @@ use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::root;
 
 use super::super::census::{Known, Pace};
-use super::super::rules::{Choice, Request, Rules};
+use super::super::rules::{Choice, Facts, Request, Rules};
 use super::{Left, Managed, Station};
 use crate::live::trees::Trees;
 use crate::{others, session, terminal};
@@ -17,6 +17,7 @@ use crate::{others, session, terminal};
 /// A process that is to be managed.
 struct Wanted {
     process: Identity,
+    facts: Facts,
     why: String,
     /// The more it uses, the sooner it has its turn.
     cpus: f64,
@@ -59,6 +60,11 @@ fn judge(known: &Known, rules: &Rules, request: Option<Request>, others: &Others
     rules.choose(&known.facts, request)
 }
 
+/// Processes that no tree takes along: those that are left, and this daemon.
+fn left_out(left: impl Iterator<Item = Pid>) -> BTreeSet<Pid> {
+    left.chain([Pid(std::process::id())]).collect()
+}
+
 impl Station {
     /// Looks which processes are there, and gives and takes trees.
     pub(super) fn look_for_processes(&mut self, trees: &mut Trees) {
@@ -70,6 +76,7 @@ impl Station {
         }
         self.change(trees, |station| station.others = others);
         self.count_idle_looks();
+        self.parts.board.borrow_mut().keep_tallies(|pid| self.census.get(pid).is_some());
         self.choose(trees);
         match self.parts.server.come_back() {
             Ok(false) => {}
@@ -118,16 +125,18 @@ impl Station {
             let process = known.identity;
             let others = Others { refused: &refused, damons: &damons };
             let choice = judge(&known, &self.parts.rules, self.request_of(&known), &others);
+            let earlier = self.left.get(&pid).filter(|one| one.process == process);
+            let is_of_tree = self.is_followed(pid) || earlier.is_some_and(|one| one.is_of_tree);
             match choice {
-                Choice::Leave(why) => drop(left.insert(pid, Left { process, why })),
-                Choice::Take(why) if !self.is_followed(pid) => {
+                Choice::Leave(why) => drop(left.insert(pid, Left { process, why, is_of_tree })),
+                Choice::Take(why) if !self.is_followed(pid) || self.is_strangers(&known) => {
                     let cpus = known.facts.cpus.unwrap_or(0.0);
                     let wanted_cpus = known.facts.wanted_cpus.unwrap_or(0.0);
-                    wanted.push(Wanted { process, why, cpus, wanted_cpus });
+                    wanted.push(Wanted { process, facts: known.facts, why, cpus, wanted_cpus });
                 }
                 Choice::Pass if self.is_strangers(&known) => {
                     let why = "it belongs to another user than the one that asked for its tree";
-                    left.insert(pid, Left { process, why: why.to_string() });
+                    left.insert(pid, Left { process, why: why.to_string(), is_of_tree });
                 }
                 Choice::Take(_) | Choice::Pass => {}
             }
@@ -150,13 +159,13 @@ impl Station {
                 {
                     tracing::warn!(pid = process.pid.0, why, untold, "not managed");
                 }
-                self.left.insert(process.pid, Left { process, why });
+                self.left.insert(process.pid, Left { process, why, is_of_tree: false });
             }
         }
         self.leave_those_without_place();
         let roots: BTreeMap<Pid, Nanos> =
             self.roots.values().map(|one| (one.process.pid, one.process.started)).collect();
-        self.parts.observer.follow(roots, self.left.keys().copied().collect());
+        self.parts.observer.follow(roots, left_out(self.left.keys().copied()));
         self.tell_service_manager();
     }
 
@@ -177,27 +186,31 @@ impl Station {
         all
     }
 
-    /// What was asked for a process, or for one that it descends from.
+    /// What was asked for a process. A request of root to leave one that it descends from prevails
+    /// over what a user asked for it.
     fn request_of(&self, known: &Known) -> Option<Request> {
-        if let Some(asked) = self.requests.get(known.identity.pid)
-            && asked.process == known.identity
-        {
-            return Some(asked.request);
+        let pid = known.identity.pid;
+        let own = self.requests.get(pid).filter(|asked| asked.process == known.identity);
+        let is_of_root = own.is_some_and(|asked| asked.owner.is_none());
+        if !is_of_root && self.requests.is_left(self.census.ancestors(pid)) {
+            return Some(Request::Leave);
         }
-        let is_left = self.requests.is_left(self.census.ancestors(known.identity.pid));
-        is_left.then_some(Request::Leave)
+        own.map(|asked| asked.request)
     }
 
     /// Whether it is in a tree that a user without privilege asked for, and belongs to another one.
     fn is_strangers(&self, known: &Known) -> bool {
         let mut above = self.census.ancestors(known.identity.pid);
         let root = above.find(|one| self.roots.contains_key(one));
+        // An orphan is still in the tree that it was born in.
+        let born_in = || self.parts.observer.origins().get(&known.identity.pid).copied();
+        let root = root.or_else(born_in);
         let asked = root.and_then(|root| self.requests.get(root));
         asked.and_then(|asked| asked.owner).is_some_and(|owner| owner != known.facts.user)
     }
 
     /// Whether a tree has it already, or will have it when it is no longer left alone.
-    fn is_followed(&self, pid: Pid) -> bool {
+    pub(super) fn is_followed(&self, pid: Pid) -> bool {
         self.parts.observer.origins().contains_key(&pid) || self.is_in_tree(pid)
     }
 
@@ -213,7 +226,17 @@ impl Station {
     /// Trees end when their root has ended and no other process is in them.
     fn drop_ended(&mut self, trees: &mut Trees) {
         let from = self.from.clone();
-        self.requests.keep(|process| process.is_there(&from));
+        // A process that cannot be read is not taken for ended.
+        let lives = |process: Identity| process.lives(&from).unwrap_or(true);
+        self.requests.keep(lives);
+        // The process that a user asked for has ended. What it left may start programs of others,
+        // so the rules decide on it.
+        let is_over = |one: &&Managed| one.asker.is_some() && !lives(one.process);
+        let over: Vec<Pid> =
+            self.roots.values().filter(is_over).map(|one| one.process.pid).collect();
+        for pid in over {
+            self.drop_tree(trees, pid, "the process that its user asked for has ended");
+        }
         for pid in self.requests.outlived(|pid| root::owner(&from, pid)) {
             self.requests.remove(pid);
             if self.roots.contains_key(&pid) {
@@ -259,9 +282,10 @@ impl Station {
 
     /// Ends a tree that the rules would not begin.
     pub(super) fn drop_unless_named(&mut self, trees: &mut Trees, root: Pid, why: &str) {
-        let rules = &self.parts.rules;
+        let Some(managed) = self.roots.get(&root) else { return };
         let known = self.census.complete(&self.from, root);
-        if self.roots.contains_key(&root) && known.is_some_and(|known| !rules.keeps(&known.facts)) {
+        let known = known.filter(|known| known.identity == managed.process);
+        if !self.parts.rules.keeps(known.map_or(&managed.facts, |known| &known.facts)) {
             self.drop_tree(trees, root, why);
         }
     }
@@ -328,6 +352,7 @@ impl Station {
         let why = wanted.why.clone();
         let managed = Managed {
             process,
+            facts: wanted.facts.clone(),
             why,
             alive_at: None,
             idle_looks: 0,
@@ -374,6 +399,11 @@ impl Station {
         }
         self.requests.note(&processes, request, owner)?;
         for process in processes {
+            if owner.is_none()
+                && let Some(managed) = self.roots.get_mut(&process.pid)
+            {
+                managed.asker = None;
+            }
             self.census.ask(&self.from, process.pid, self.pace());
         }
         Ok(())

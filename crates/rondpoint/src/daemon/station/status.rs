@@ -11,6 +11,7 @@ use rondpoint_linux::observe::kernel::FreeMemory;
 use rondpoint_linux::root;
 
 use super::super::board::Board;
+use super::super::config::OPERATORS;
 use super::super::own;
 use super::Station;
 use crate::control::protocol::{
@@ -73,6 +74,11 @@ impl Station {
         let mut problems: Vec<String> = self.problems.iter().cloned().collect();
         if let Some(mistake) = &self.mistake {
             problems.push(format!("the configuration is that of before: {mistake}"));
+        }
+        let group = self.parts.config.control.group.as_deref().filter(|_| self.group.is_none());
+        if let Some(group) = group.filter(|group| *group != OPERATORS) {
+            problems
+                .push(format!("[control] group {group}: not in /etc/group, so only root may act"));
         }
         if let Some(damage) = &self.damage {
             problems.push(format!(
@@ -170,7 +176,8 @@ impl Station {
         let known = self.census.get(pid)?;
         let app = board.window.as_ref().and_then(|window| Some((window, window.app(pid)?)));
         let (state, why, root) = self.state(pid)?;
-        let tally = board.tallies.get(&pid).copied().unwrap_or_default();
+        let tally = board.tallies.get(&pid).filter(|one| one.started == known.identity.started);
+        let tally = tally.copied().unwrap_or_default();
         let mut process = Process {
             pid: pid.0,
             started_s: known.identity.started.seconds(),
