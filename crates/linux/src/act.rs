@@ -32,7 +32,7 @@ use crate::cpuset::Cpusets;
 use crate::ledger_file::{Entry, LedgerFile};
 use crate::observe::tasks::started;
 use crate::parse::stat;
-use crate::probe::{Capability, has_capability};
+use crate::probe;
 use crate::root::{self, Root};
 use crate::syscall::advice::Advice;
 use crate::syscall::pages::Reach;
@@ -131,7 +131,7 @@ impl Actor {
     #[must_use]
     pub fn new(root: Root, topology: Topology, first: Pid) -> Self {
         let mut cpusets = Cpusets::default();
-        let may_share = has_capability(&root, Capability::SysNice).unwrap_or(false);
+        let may_share = probe::may_move_shared();
         Self {
             sharers: may_share.then(Sharers::default),
             home: Home::of(&root, first, &mut cpusets),

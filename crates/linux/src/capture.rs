@@ -173,7 +173,8 @@ fn is_link(path: &Path, name: &str) -> bool {
 }
 
 fn is_write_only(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|kind| kind.permissions().mode() & 0o444 == 0)
+    let mode = std::fs::metadata(path).map(|found| found.permissions().mode());
+    mode.is_ok_and(|mode| mode & 0o444 == 0 && mode & 0o222 != 0)
 }
 
 #[cfg(test)]

@@ -48,6 +48,9 @@ const MOVE: [Capability; 1] = [Capability::CAP_SYS_NICE];
 /// Capability to write into another user's cgroup, to freeze it.
 const FREEZE: [Capability; 1] = [Capability::CAP_DAC_OVERRIDE];
 
+/// Capabilities to replace a file in another user's folder, and to give it to that user.
+const REPLACE: [Capability; 2] = [Capability::CAP_DAC_OVERRIDE, Capability::CAP_CHOWN];
+
 impl Needs {
     fn manager(capabilities: &[&[Capability]]) -> Self {
         let mut kept = capabilities.concat();
@@ -68,6 +71,13 @@ impl Needs {
     #[must_use]
     pub fn to_manage() -> Self {
         Self::manager(&[&LOOK, &COUNT, &MOVE])
+    }
+
+    /// For `calibrate`: the same as to manage, and replaces a file in a folder of the caller.
+    #[must_use]
+    pub fn to_calibrate() -> Self {
+        let all = Self::manager(&[&LOOK, &COUNT, &MOVE, &REPLACE]);
+        Self { calls: Calls::Replace, ..all }
     }
 
     /// For `daemon`: reads other users' processes and counts. If it `acts`, it moves; if it

@@ -64,6 +64,13 @@ pub fn holds_perfmon(root: &Root) -> bool {
     has_capability(root, Capability::PerfMon).unwrap_or(false)
 }
 
+/// Whether a process is a thread of the kernel; false if it cannot be read.
+#[must_use]
+pub fn is_kernel_thread(root: &Root, pid: Pid) -> bool {
+    let bytes = root::read_optional(&root.in_proc(format!("{pid}/stat"))).ok().flatten();
+    bytes.and_then(|bytes| stat::parse(&bytes).ok()).is_some_and(|found| found.is_kernel_thread)
+}
+
 /// Tries to count a hardware event of the calling thread.
 ///
 /// # Errors
@@ -156,13 +163,31 @@ fn own(name: &str, event: u64) -> Option<OpenEvent> {
 /// # Errors
 /// Those of the kernel.
 pub fn page_move() -> io::Result<()> {
+    page_move_with(Reach::Own)
+}
+
+/// Whether the kernel lets this process move pages that several processes have mapped. A
+/// capability in a user namespace does not suffice.
+#[must_use]
+pub fn may_move_shared() -> bool {
+    page_move_with(Reach::Shared).is_ok()
+}
+
+/// Whether the kernel refuses that for want of a right, while pages of this process alone move.
+#[must_use]
+pub fn may_not_move_shared() -> bool {
+    let is_refused = |error: io::Error| error.raw_os_error() == Some(libc::EPERM);
+    page_move().is_ok() && page_move_with(Reach::Shared).is_err_and(is_refused)
+}
+
+fn page_move_with(reach: Reach) -> io::Result<()> {
     let memory = Anonymous::new(page_bytes())?;
     memory.touch_every(page_bytes());
     let page = [memory.address()];
     let refused = io::Error::from_raw_os_error;
     let located = pages::locate(0, &page)?.first().copied();
     let home = located.unwrap_or(Err(libc::ENOENT)).map_err(refused)?;
-    let moved = pages::relocate(0, &page, home, Reach::Own)?.first().copied().flatten();
+    let moved = pages::relocate(0, &page, home, reach)?.first().copied().flatten();
     moved.unwrap_or(Err(libc::EBUSY)).map_err(refused).map(|_| ())
 }
 
@@ -186,6 +211,20 @@ pub fn outlives_its_main_thread(root: &Root, pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernel_is_told_by_its_flags() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::captured(directory.path());
+        std::fs::create_dir_all(root.in_proc("2")).unwrap();
+        assert!(!is_kernel_thread(&root, Pid(2)), "nothing can be read");
+        // PF_KTHREAD of include/linux/sched.h.
+        for (flags, is_kernels) in [(0x0020_0000, true), (0x0040_0000, false)] {
+            let line = format!("2 (x) S 0 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0 0\n");
+            std::fs::write(root.in_proc("2/stat"), line).unwrap();
+            assert_eq!(is_kernel_thread(&root, Pid(2)), is_kernels, "{flags:x}");
+        }
+    }
 
     #[test]
     fn a_process_that_outlives_its_main_thread_is_no_ended_one() {

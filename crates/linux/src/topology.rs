@@ -74,10 +74,8 @@ pub fn discover(root: &Root) -> Result<Discovered, LinuxError> {
     let isolated = isolated_cpus(&reader)?;
     let (mut numbering, mut cpus) = (cpu::Cpus::default(), Vec::new());
     for (index, node) in nodes.iter().enumerate() {
-        for &number in &node.cpus {
-            let is_isolated = isolated.binary_search(&number).is_ok();
-            cpus.push(numbering.read(&mut reader, number, index, is_isolated));
-        }
+        let is_isolated = |cpu| isolated.binary_search(&cpu).is_ok();
+        cpus.extend(numbering.read(&mut reader, index, &node.cpus, is_isolated));
     }
     reader.notes.extend(numbering.notes());
     let first = cpus.iter().map(|cpu| cpu.kernel_id).min().unwrap_or(0);

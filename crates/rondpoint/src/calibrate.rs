@@ -90,7 +90,7 @@ pub(crate) struct Arguments {
 
     /// Size of a last-level cache, where sysfs is wrong about it (as on emulated machines); K, M
     /// and G are powers of 1024
-    #[arg(long, value_name = "BYTES", value_parser = crate::move_memory::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::move_memory::cache_bytes)]
     cache: Option<u64>,
 
     /// A program of yours and its arguments, as a benchmark
@@ -128,7 +128,8 @@ fn run(arguments: &Arguments) -> Result<String> {
     };
     let target = Target::find(&arguments.output, session::caller()?.as_ref())?;
     if earlier.is_none() {
-        let _ = privileges::keep_only(&Needs::to_manage());
+        // The measurements replace a file, perhaps in a folder of the caller.
+        let _ = privileges::keep_only(&Needs::to_calibrate());
     }
     // With the rights that are left: the file is written with these.
     target.check()?;

@@ -151,6 +151,11 @@ fn choose(names: &[String], preset: Option<&str>) -> anyhow::Result<Vec<Chosen>>
     if preset.is_some() && names.len() > 1 {
         bail!("--preset is for one policy; with several, write --policy NAME:PRESET,NAME:PRESET");
     }
+    if let (Some(preset), [name]) = (preset, names)
+        && name.contains(':')
+    {
+        bail!("--policy {name} and --preset {preset}: both name a preset; expected one of them");
+    }
     if names.len() > MAX_POLICIES {
         bail!("--policy: {} policies, expected at most {MAX_POLICIES}", names.len());
     }

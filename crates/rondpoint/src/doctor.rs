@@ -23,6 +23,7 @@ use rondpoint_linux::perf::generation::{Available, Generation};
 use rondpoint_linux::perf::pmu::{Event, Pmus};
 use rondpoint_linux::perf::whole;
 use rondpoint_linux::probe::{self, Capability};
+use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::topology::{self, Discovered};
 use rondpoint_linux::{LinuxError, Root, root};
 use serde::Serialize;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// List each metric: measured, derived from others, or missing with the consequence
+    /// List each metric: measured, derived from others, or missing, with the reason or the consequence
     #[arg(long)]
     metrics: bool,
 
@@ -257,7 +258,15 @@ fn missing(name: &'static str, finding: impl Into<String>, fix: Option<&str>) ->
 
 const MAY_WATCH: &str = "sudo sysctl kernel.perf_event_paranoid=-1";
 /// Managing other users' processes takes capabilities that root has.
-const AS_ROOT: &str = "start rondpoint with sudo";
+/// What gives this user more rights.
+fn as_root() -> &'static str {
+    match effective_user() {
+        0 => {
+            "this root lacks capabilities, as in a container; give it CAP_SYS_PTRACE and CAP_SYS_NICE"
+        }
+        _ => "start rondpoint with sudo",
+    }
+}
 
 /// Where the kernel refuses a performance event for want of privilege, this helps.
 fn perf_fix(error: &LinuxError) -> Option<&'static str> {
@@ -400,18 +409,19 @@ fn pages_check(root: &Root) -> Result<Check> {
         return Ok(missing(PAGES, format!("move_pages: {error}"), None));
     }
     let others = probe::has_capability(root, Capability::SysPtrace)?;
-    let shared = probe::has_capability(root, Capability::SysNice)?;
+    let shared = probe::may_move_shared();
     Ok(match (others, shared) {
         (true, true) => good(PAGES, "of every process, shared pages too"),
-        _ => limited(PAGES, "of your own processes only", Some(AS_ROOT)),
+        _ => limited(PAGES, "of your own processes only", Some(as_root())),
     })
 }
 
 fn threads_check(root: &Root) -> Result<Check> {
-    Ok(if probe::has_capability(root, Capability::SysNice)? {
+    // CAP_SYS_NICE of a user namespace does not reach processes outside of it.
+    Ok(if probe::has_capability(root, Capability::SysNice)? && !probe::may_not_move_shared() {
         good(THREADS, "of every process")
     } else {
-        limited(THREADS, "of your own processes only", Some(AS_ROOT))
+        limited(THREADS, "of your own processes only", Some(as_root()))
     })
 }
 

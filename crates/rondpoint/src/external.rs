@@ -42,12 +42,13 @@ impl External {
         let Self { command, program } = self;
         let Some(path) = self.find() else {
             terminal::say(&format!(
-                "rondpoint {command}: needs the program {program}, which is neither beside rondpoint nor along PATH\n"
+                "rondpoint {command}: needs the program {program}, which is neither beside rondpoint nor along PATH; \
+                 it is built in a clone of the sources: docs/lab.md, docs/simulator.md\n"
             ));
             return ExitCode::from(NOT_FOUND);
         };
         let error = Command::new(&path).args(arguments).exec();
-        terminal::say(&format!("rondpoint {command}: cannot run {}: {error}\n", path.display()));
+        terminal::say(&format!("rondpoint {command}: cannot run `{}`: {error}\n", path.display()));
         ExitCode::from(NOT_EXECUTABLE)
     }
 }

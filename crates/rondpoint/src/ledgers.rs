@@ -114,7 +114,7 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
         true => ledger_file::left_by_others(service),
         false => 0,
     };
-    if others > 0 {
+    if others > 0 && process::effective_user() == 0 {
         say(format!(
             "the daemon's user left {} in {}, which root does not trust; the daemon undoes them \
              when it starts: systemctl start rondpoint",
@@ -129,11 +129,22 @@ fn run(arguments: &Arguments) -> Result<(String, bool)> {
     let text = match (restored.ledgers, arguments.dry_run) {
         // What could not be read was told.
         (0, _) if unusable + others > 0 => String::new(),
-        (0, _) => "nothing was left behind\n".to_string(),
+        (0, _) => nothing_left(process::effective_user() == 0).to_string(),
         (count, true) => due.text(count),
         (_, false) => restored.text(),
     };
     Ok((text, whole))
+}
+
+/// Only root sees the ledgers of root's managers and of the daemon.
+fn nothing_left(is_root: bool) -> &'static str {
+    match is_root {
+        true => "nothing was left behind\n",
+        false => {
+            "nothing of this user was left behind; for what root's managers or the daemon left: \
+             sudo rondpoint restore\n"
+        }
+    }
 }
 
 /// At the start of a manager: what its dead predecessors left.
@@ -237,6 +248,12 @@ mod tests {
     use rondpoint_linux::act::Identity;
 
     use super::*;
+
+    #[test]
+    fn a_user_is_told_whose_ledgers_are_not_seen() {
+        assert!(nothing_left(false).contains("sudo rondpoint restore"));
+        assert!(!nothing_left(true).contains("sudo"));
+    }
 
     /// The memory of this process is to go to a node that no machine of ours has.
     #[test]

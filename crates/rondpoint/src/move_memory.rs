@@ -17,7 +17,7 @@ use rondpoint_linux::freeze::{self, Still, Stood};
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::parse::{cpulist, meminfo, status};
 use rondpoint_linux::privileges::{self, Needs};
-use rondpoint_linux::probe::{self, Capability};
+use rondpoint_linux::probe;
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::{LinuxError, Root, root, topology};
 
@@ -230,7 +230,7 @@ fn order(root: &Root, arguments: &Arguments, pid: Pid) -> Result<Order> {
         let allowed = cpulist::format(&allowed);
         bail!("process {pid} may have memory on nodes {allowed} only (its cpuset), not on {node}");
     }
-    if arguments.shared && !probe::has_capability(root, Capability::SysNice)? {
+    if arguments.shared && !probe::may_move_shared() {
         bail!("--shared: moving pages of several processes needs CAP_SYS_NICE (sudo rondpoint …)");
     }
     Ok(Order {
@@ -326,6 +326,13 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "expected bytes such as 500M or 1.5G".to_string())
 }
 
+/// Reads the size of a last-level cache. A smaller number is one without its unit.
+pub(crate) fn cache_bytes(text: &str) -> Result<u64, String> {
+    const LEAST: u64 = 64 << 10;
+    let found = bytes(text).ok().filter(|bytes| *bytes >= LEAST);
+    found.ok_or_else(|| "expected a size from 64K up, such as 32M or 1.5G".to_string())
+}
+
 /// Threads at most: more than the kernel's lock on one process's memory lets work at once.
 const MOST_WORKERS: usize = 256;
 
@@ -342,6 +349,12 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cache_of_a_few_bytes_is_one_without_its_unit() {
+        assert!(cache_bytes("32").is_err() && cache_bytes("63K").is_err());
+        assert_eq!(cache_bytes("32M"), Ok(32 << 20));
+    }
 
     #[test]
     fn amounts_are_read() {

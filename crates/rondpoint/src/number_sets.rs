@@ -79,7 +79,7 @@ impl Range {
         let numbers = numbers.ok_or_else(|| {
             format!(
                 "`{text}`: expected {noun}s such as 0-1,3 or all, !0 (all but), +0 (the first), \
-                 !+0 (all but the first)"
+                 !+0 (all but the first); ranges ascend"
             )
         })?;
         let there = |number: u32| match all.contains(&number) {
@@ -91,7 +91,10 @@ impl Range {
         };
         let nth = |index: u32| {
             let found = all.get(index as usize).copied();
-            found.ok_or_else(|| format!("+{index}: {noun}s{quality}: {}", all.len()))
+            found.ok_or_else(|| {
+                let all = cpulist::format(all);
+                format!("+{index}: no such place, the first is +0 ({noun}s{quality}: {all})")
+            })
         };
         let number_of = |number| if is_relative { nth(number) } else { there(number) };
         let named: Vec<u32> = numbers.into_iter().map(number_of).collect::<Result<_, _>>()?;
@@ -167,7 +170,7 @@ mod tests {
         check("!+1-2", "0,8");
         check("+0-1,3", "0,2,8");
         let expected = "expected nodes such as 0-1,3 or all, !0 (all but), +0 (the first), !+0 (all \
-                        but the first)";
+                        but the first); ranges ascend";
         for bad in
             ["!all", "", "!", "+", "!!1", "++1", "+!1", "!++1", "0,+1", "+0,+1", "1-+2", "0,!1"]
         {
@@ -175,8 +178,9 @@ mod tests {
         }
         check("1", "node 1: no such node with memory (nodes with memory: 0,2-3,8)");
         check("!1", "node 1: no such node with memory (nodes with memory: 0,2-3,8)");
-        check("+4", "+4: nodes with memory: 4");
-        check("!+4", "+4: nodes with memory: 4");
+        let none = "+4: no such place, the first is +0 (nodes with memory: 0,2-3,8)";
+        check("+4", none);
+        check("!+4", none);
         check("!0,2-3,8", "`!0,2-3,8`: no node with memory is left");
     }
 

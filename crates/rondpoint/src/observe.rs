@@ -147,6 +147,15 @@ pub(crate) fn insist_on_events(wanted: Option<&[Metric]>, observer: &Observer) -
     Ok(())
 }
 
+/// # Errors
+/// A period of samples was named, and there are no address samples here.
+pub(crate) fn insist_on_period(wanted: Option<u64>, observer: &Observer) -> Result<()> {
+    if wanted.is_some() && observer.sampled() != Some(Kind::Accesses) {
+        bail!("--sample-period: no address samples here; `rondpoint doctor` says why");
+    }
+    Ok(())
+}
+
 fn interval(text: &str) -> std::result::Result<Duration, String> {
     let range = SHORTEST_INTERVAL_S..=LONGEST_INTERVAL_S;
     match text.parse::<f64>() {

@@ -9,7 +9,7 @@ use std::{fs, io};
 use rondpoint_core::Pid;
 use rondpoint_linux::observe::kernel::numa_balancing;
 use rondpoint_linux::observe::offers::{Feature, Offer, offer};
-use rondpoint_linux::parse::stat;
+use rondpoint_linux::probe;
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::{Root, root};
 
@@ -33,7 +33,7 @@ pub(crate) fn find<'a>(from: &Root, processes: impl Iterator<Item = (&'a str, Pi
         if MANAGERS.contains(&command) {
             others.extend(manager(from, command, pid));
         } else if command.starts_with(DAMON_THREAD) {
-            damon_threads += u32::from(is_kernel_thread(from, pid));
+            damon_threads += u32::from(probe::is_kernel_thread(from, pid));
         }
     }
     others.extend(sched_ext(from));
@@ -92,11 +92,6 @@ fn user_of_this_machine(from: &Root, pid: Pid) -> Option<u32> {
 fn program(file: &Path) -> Option<&[u8]> {
     let name = file.file_name()?.as_bytes();
     Some(name.strip_suffix(b" (deleted)").unwrap_or(name))
-}
-
-fn is_kernel_thread(from: &Root, pid: Pid) -> bool {
-    let bytes = root::read_optional(&from.in_proc(format!("{pid}/stat"))).ok().flatten();
-    bytes.and_then(|bytes| stat::parse(&bytes).ok()).is_some_and(|found| found.is_kernel_thread)
 }
 
 fn text(from: &Root, path: &str) -> Option<String> {

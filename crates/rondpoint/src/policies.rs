@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use rondpoint_core::controller::Controller;
 use rondpoint_core::policy::Policy;
 use rondpoint_linux::perf::generation::Metric;
@@ -17,6 +17,9 @@ pub(crate) struct Chosen {
 
 /// The policy of one word; `preset` is for a word without one.
 pub(crate) fn choose(word: &str, preset: Option<&str>) -> Result<Chosen> {
+    if word.is_empty() {
+        bail!("--policy: an empty name; expected NAME or NAME,NAME");
+    }
     let mut choice = PolicyChoice::parse(word);
     choice.preset = choice.preset.or(preset.map(str::to_string));
     let policy = choice.make().map_err(of_option)?;

@@ -251,6 +251,7 @@ fn manage(
     problems.extend(privileges::keep_only(&needs));
     // The program runs: what the record's file held before is not wanted now.
     let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sink().keep());
+    let is_told = kept.is_err();
     problems.extend(kept.err().map(|error| format!("the record is incomplete: {error}")));
     let balanced_before = balanced(&session);
     let mut witness = Witnesses {
@@ -283,7 +284,7 @@ fn manage(
         (host.trees.heirs, host.trees.left_alone, restored);
     problems.append(&mut host.notes);
     // A record that ends early is worth telling, and what there is of it can be read.
-    let incomplete = recorder.and_then(|recorder| recorder.finish().err());
+    let incomplete = recorder.and_then(|recorder| recorder.finish().err()).filter(|_| !is_told);
     problems.extend(incomplete.map(|error| format!("the record is incomplete: {error}")));
     let facts = Facts {
         topology: &machine.topology,

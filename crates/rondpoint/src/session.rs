@@ -104,6 +104,11 @@ pub(crate) fn claim_of(root: &Root, process: Identity) -> Result<Claim> {
 /// This user may not move pages of the process, or its main thread has ended: then nobody can.
 pub(crate) fn may_move_pages_of(root: &Root, pid: Pid) -> Result<()> {
     let found = probe::may_move_pages_of(pid);
+    if found.is_err() && probe::is_kernel_thread(root, pid) {
+        anyhow::bail!(
+            "process {pid}: it is a thread of the kernel, which has no memory of its own"
+        );
+    }
     found.with_context(|| match probe::outlives_its_main_thread(root, pid) {
         true => format!("process {pid}: its main thread has ended, so its pages cannot be moved"),
         false => format!("process {pid}: its pages may not be moved by this user"),
@@ -425,7 +430,7 @@ impl Prepared {
         match waiting.start(memory) {
             Ok(_) => Ok(Program::new(pid, arriving, Subject::Child, started_at)),
             Err(error) => {
-                terminal::say(&format!("{who}: cannot run {}: {error}\n", word.display()));
+                terminal::say(&format!("{who}: cannot run `{}`: {error}\n", word.display()));
                 Err(launch::exit_status(&error))
             }
         }

@@ -44,7 +44,10 @@ impl Target {
         let is_sound = |name: &str| !name.is_empty() && !name.chars().any(char::is_control);
         let named = |name: &str, make: fn(String) -> Self| match is_sound(name) {
             true => Ok(make(name.to_owned())),
-            false => Err(format!("expected something behind the colon; {EXPLAINED}")),
+            false if name.is_empty() && text.contains(':') => {
+                Err(format!("expected something behind the colon; {EXPLAINED}"))
+            }
+            false => Err(format!("expected a name without control characters; {EXPLAINED}")),
         };
         match text.split_once(':') {
             Some(("name", name)) => named(name, Self::Name),
@@ -60,7 +63,10 @@ impl Target {
             Some(("cgroup", path)) if path.starts_with('/') => named(path, Self::Cgroup),
             Some(("cgroup", _)) => Err("expected a path such as cgroup:/machine.slice".to_owned()),
             _ if text.starts_with(|first: char| first.is_ascii_digit() || first == '-') => {
-                session::process_number(text).map(Self::Process)
+                let number = session::process_number(text).map(Self::Process);
+                number.map_err(|expected| {
+                    format!("{expected}, or name:{text} for a program of that name")
+                })
             }
             _ => named(text, Self::Name),
         }
@@ -293,6 +299,12 @@ mod tests {
 
     #[test]
     fn what_is_no_target_is_refused() {
+        assert!(!say("").contains("colon") && !say("a\tb").contains("colon"));
+        assert!(
+            say("7zip").ends_with("or name:7zip for a program of that name"),
+            "{}",
+            say("7zip")
+        );
         for bad in [
             "",
             "name:",

@@ -132,9 +132,14 @@ fn daemon(usual: &Path) -> Result<Option<Live>> {
         let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
         matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused))
     };
+    // A daemon opens the folder of its socket to all users. Root's ledgers alone leave it shut.
+    let is_shut = || {
+        let found = std::fs::symlink_metadata(usual);
+        found.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
     match Live::connect(usual) {
         Ok(live) => Ok(Some(live)),
-        Err(error) if is_nobody(&error) => Ok(None),
+        Err(error) if is_nobody(&error) || is_shut() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -252,6 +257,14 @@ mod without_a_daemon {
                 "{said}"
             );
         }
+        // As root's ledgers leave it.
+        let shut = folder.path().join("shut");
+        std::fs::create_dir(&shut).expect("a folder");
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+        std::fs::set_permissions(&shut, closed).expect("ours");
+        assert!(matches!(daemon(&shut.join("control")), Ok(None)), "root passes it anyway");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&shut, open).expect("ours");
         let error = daemon(Path::new("/proc/self/status/x")).err().expect("no folder");
         assert!(error.to_string().starts_with("no daemon answers at"), "{error}");
     }

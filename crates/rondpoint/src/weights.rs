@@ -41,8 +41,8 @@ A node's weight is proportional to its bandwidth, as measured by rondpoint calib
 several nodes of CPUs, the lowest bandwidth to any of them counts. The kernel has one weight for
 each node, for all programs with weighted interleaving. New pages follow it, older pages stay.
 
-Exit status: 0 good, 1 a weight could not be written, 2 bad usage, no calibration, or a kernel
-without weights.";
+Exit status: 0 good, 1 a weight could not be written, 2 bad usage, no calibration, a kernel
+without weights, or nothing to reset.";
 
 /// Print or apply measured weights for weighted interleaving
 #[derive(Debug, clap::Args)]
@@ -268,15 +268,16 @@ impl Report {
             let (weight, had) = (number(line.weight), number(line.kernel_weight));
             let _ = writeln!(text, "{:>6} {rate:>10} {weight:>7} {had:>11}", line.node);
         }
-        let from = cpulist::format(&self.from);
+        let plural = if self.from.len() == 1 { "" } else { "s" };
+        let from = format!("node{plural} {}", cpulist::format(&self.from));
         text += &match (self.applied, self.reset) {
             (true, _) => format!(
-                "Applied, for programs on nodes {from}. New pages of programs with weighted \
+                "Applied, for programs on {from}. New pages of programs with weighted \
                  interleaving follow.\nUndo: sudo rondpoint weights --reset\n"
             ),
             (_, true) => "The kernel has its earlier weights again.\n".to_string(),
             _ => {
-                format!("For programs on nodes {from}. Nothing was changed; --apply writes them.\n")
+                format!("For programs on {from}. Nothing was changed; --apply writes them.\n")
             }
         };
         text

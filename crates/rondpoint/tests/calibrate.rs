@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -80,6 +81,34 @@ fn a_place_that_is_no_regular_file_is_refused_before_anything_is_measured() {
     let null = std::fs::metadata("/dev/null").unwrap();
     assert!(!null.is_file() && std::fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(names(folder.path()), ["null.toml"]);
+}
+
+/// Under sudo, in a folder that is not root's.
+#[test]
+fn the_file_of_sudos_caller_is_written_in_the_callers_folder() {
+    const USER: u32 = 1001;
+    if rondpoint_linux::syscall::process::effective_user() != 0 {
+        println!("not tried: only root can become another user");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(folder.path(), Some(USER), Some(USER)).unwrap();
+    let file = folder.path().join("found.toml");
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+        command.args(["calibrate", "--time", "5", "--cache", "1M", "--output"]).arg(&file);
+        command.env("SUDO_UID", USER.to_string()).env("SUDO_GID", USER.to_string());
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        if said.contains("may not use all CPUs") {
+            println!("not tried: this process may not use all CPUs");
+            return;
+        }
+        assert!(output.status.success(), "{said}");
+        let found = std::fs::metadata(&file).unwrap();
+        assert_eq!((found.uid(), found.gid()), (USER, USER));
+    }
+    assert_eq!(names(folder.path()), ["found.toml"]);
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_program_killed_by_a_signal_gives_128_and_its_number() {
 fn what_cannot_be_found_or_run_gives_127_and_126() {
     let output = observe(&["--", "no-such-program-anywhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
-    assert!(text(&output.stderr).contains("cannot run no-such-program-anywhere: No such file"));
+    assert!(text(&output.stderr).contains("cannot run `no-such-program-anywhere`: No such file"));
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("plain");
     fs::write(&file, "exit 5\n").unwrap();

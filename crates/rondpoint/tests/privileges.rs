@@ -15,7 +15,8 @@ mod nodes;
 const SIGTERM: i32 = 15;
 
 /// Bits of the capabilities that the table names (include/uapi/linux/capability.h).
-const BITS: [(&str, u32); 7] = [
+const BITS: [(&str, u32); 8] = [
+    ("CHOWN", 0),
     ("DAC_OVERRIDE", 1),
     ("DAC_READ_SEARCH", 2),
     ("KILL", 5),
@@ -110,7 +111,7 @@ fn each_command_keeps_what_the_table_says() {
         ("observe", vec!["run", "--dry-run", "--", "sleep", "600"]),
         ("record", vec!["record", "-o", second, "--", "sleep", "600"]),
         ("run", vec!["run", "--", "sleep", "600"]),
-        ("run", vec!["calibrate", "-o", &calibration]),
+        ("calibrate", vec!["calibrate", "-o", &calibration]),
         ("attach", vec!["attach", &pid]),
         ("daemon", vec!["daemon", "--config", &daemon]),
         ("restore", vec!["restore"]),

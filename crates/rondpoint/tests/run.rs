@@ -118,7 +118,7 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
         let line = run(flags);
         refuse(&line.split(' ').collect::<Vec<_>>(), 125, expected);
     }
-    refuse(&["run", "--", "/nonexistent"], 127, "cannot run /nonexistent");
+    refuse(&["run", "--", "/nonexistent"], 127, "cannot run `/nonexistent`");
     refuse(&["attach", "0x"], 125, "expected a process number");
     refuse(&["attach", "no-such-name"], 125, "name:no-such-name: no such process");
     refuse(&["attach", "1073741823"], 125, "process 1073741823: no such process");
@@ -152,7 +152,7 @@ fn what_is_refused_leaves_files_as_they_were() {
     let record = record.stderr(Stdio::piped()).spawn().expect("the program starts");
     let manager = record.id();
     let found = record.wait_with_output().expect("it ends");
-    assert!(errors(&found).starts_with("rondpoint record: cannot run /nonexistent"));
+    assert!(errors(&found).starts_with("rondpoint record: cannot run `/nonexistent`"));
     assert_eq!(ledgers_of(manager), [] as [PathBuf; 0]);
 }
 

@@ -43,7 +43,7 @@ impl Decision {
     pub fn extent(&self) -> Extent {
         let mut extent = Extent::default();
         for step in &self.plan.steps {
-            extent.actions += 1;
+            extent.actions += usize::from(!step.action.is_of_sampling());
             extent.pages += step.action.pages();
             extent.threads += usize::from(step.action.is_of_thread());
         }

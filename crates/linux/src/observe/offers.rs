@@ -85,8 +85,13 @@ pub fn offer(root: &Root, feature: Feature) -> Offer {
         Feature::AutomaticWeights => switch(root, &format!("{WEIGHTS}/auto")),
         Feature::Damon => {
             let running = root::list(&root.in_sys("kernel/mm/damon/admin/kdamonds"));
-            let number = running.iter().flatten().any(|name| name.parse::<u32>().is_ok());
-            is(here("kernel/mm/damon/admin"), number)
+            let mut numbered = running.iter().flatten().filter(|name| name.parse::<u32>().is_ok());
+            // Only root may read the state.
+            let runs = |name: &String| {
+                let state = format!("kernel/mm/damon/admin/kdamonds/{name}/state");
+                text(root, &state).is_none_or(|state| state == "on")
+            };
+            is(here("kernel/mm/damon/admin"), numbered.any(runs))
         }
         Feature::HotPages => in_debugfs(root, "", "pghot"),
         // The mount point exists if kernel and processor have any resctrl function.
@@ -167,6 +172,18 @@ mod tests {
         check(&[("sys/kernel/debug/clk/x", "")], Feature::CacheAware, Offer::Absent);
         check(&[], Feature::CacheAware, Offer::Unknown);
         check(&[("sys/kernel/debug/pghot/stats", "")], Feature::HotPages, Offer::On);
+    }
+
+    #[test]
+    fn damon_runs_if_one_of_its_threads_does() {
+        let state = |state| [("sys/kernel/mm/damon/admin/kdamonds/0/state", state)];
+        check(&state("on\n"), Feature::Damon, Offer::On);
+        check(&state("off\n"), Feature::Damon, Offer::Off);
+        let other = ("sys/kernel/mm/damon/admin/kdamonds/1/state", "on\n");
+        check(&[state("off\n")[0], other], Feature::Damon, Offer::On);
+        let none = ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n");
+        check(&[none], Feature::Damon, Offer::Off);
+        check(&[], Feature::Damon, Offer::Absent);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) enum Calls {
     Read,
     /// Also observing and changing processes.
     Manage,
+    /// Also giving a new file to its owner.
+    Replace,
     /// Also answering over sockets: local ones, and a loopback port that is already open.
     Serve,
 }
@@ -223,6 +225,9 @@ fn rules(calls: Calls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::B
         let is_local = SeccompCondition::new(0, Length::Dword, Compare::Eq, local)?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
     }
+    if calls == Calls::Replace {
+        rules.insert(libc::SYS_fchown, Vec::new());
+    }
     Ok(rules)
 }
 
@@ -243,6 +248,7 @@ mod tests {
             libc::SYS_setresuid,
             libc::SYS_capset,
             libc::SYS_fchmodat,
+            libc::SYS_fchown,
             libc::SYS_fchownat,
             libc::SYS_mount,
             libc::SYS_bpf,
@@ -257,6 +263,9 @@ mod tests {
             assert!(forbidden.iter().all(|call| !rules.contains_key(call)));
             assert!(rules.len() > READ.len(), "no call is named twice");
         }
+        let replace = rules(Calls::Replace).unwrap();
+        let kept = forbidden.iter().filter(|call| replace.contains_key(call));
+        assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_fchown]);
         let serve = rules(Calls::Serve).unwrap();
         let kept = forbidden.iter().filter(|call| serve.contains_key(call));
         assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_socket, libc::SYS_connect]);

@@ -1,6 +1,6 @@
 //! Cores, packages and cache domains of the CPUs, and the caches of one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::topology::Cpu;
 
@@ -26,20 +26,41 @@ fn number<K: Ord>(map: &mut BTreeMap<K, usize>, key: K) -> usize {
 }
 
 impl Cpus {
-    /// Reads one CPU. `node`: index of its node.
+    /// Reads the CPUs of a node. A CPU without a package is in that of the others, if they have the
+    /// same. `node`: index of the node.
     pub(super) fn read(
         &mut self,
         reader: &mut Reader<'_>,
-        cpu: u32,
         node: usize,
+        cpus: &[u32],
+        is_isolated: impl Fn(u32) -> bool,
+    ) -> Vec<Cpu> {
+        let package = |cpu: &u32| {
+            let file = format!("devices/system/cpu/cpu{cpu}/topology/physical_package_id");
+            reader.told(&file, package_id).flatten()
+        };
+        let told: Vec<Option<u64>> = cpus.iter().map(package).collect();
+        let different: BTreeSet<u64> = told.iter().copied().flatten().collect();
+        let of_others = different.first().copied().filter(|_| different.len() == 1);
+        let mut found = Vec::with_capacity(cpus.len());
+        for (&cpu, package) in cpus.iter().zip(told) {
+            if package.is_none() {
+                self.no_package.push(cpu);
+            }
+            let package = package.or(of_others);
+            found.push(self.one(reader, (cpu, node), package, is_isolated(cpu)));
+        }
+        found
+    }
+
+    fn one(
+        &mut self,
+        reader: &mut Reader<'_>,
+        (cpu, node): (u32, usize),
+        package: Option<u64>,
         isolated: bool,
     ) -> Cpu {
         let directory = format!("devices/system/cpu/cpu{cpu}");
-        let package = format!("{directory}/topology/physical_package_id");
-        let package = reader.told(&package, package_id).flatten();
-        if package.is_none() {
-            self.no_package.push(cpu);
-        }
         let core = self.core(reader, &directory, cpu);
         // A domain never spans nodes here. With sub-NUMA clustering one cache serves several nodes,
         // and the threads of each node compete for that node's slice.

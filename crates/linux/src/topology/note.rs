@@ -153,7 +153,11 @@ impl fmt::Display for Note {
                 nodes_named(nodes)
             ),
             Self::NoPackage { cpus } => {
-                write!(f, "no package is known for {}. One package is assumed.", cpus_named(cpus))
+                write!(
+                    f,
+                    "no package is known for {}. That of the node's other CPUs is assumed, else one.",
+                    cpus_named(cpus)
+                )
             }
             Self::NotOfOwnCore { cpus } => write!(
                 f,

@@ -20,7 +20,11 @@ const MOST_LINKS: usize = 40;
 pub(super) enum Target {
     Stdout(Output),
     /// A regular file, or one that is not there yet; no symbolic link.
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// User and group that get the file: those of the caller of sudo, in folders of that user.
+        owner: Option<(u32, u32)>,
+    },
 }
 
 impl Target {
@@ -37,8 +41,12 @@ impl Target {
             // The system's folder is ours to make; it may be there.
             let _ = fs::create_dir(folder);
         }
-        let found = destination(output, caller);
-        found.map(Self::File).with_context(|| format!("writing {}", output.display()))
+        let found = destination(output, caller).map(|path| {
+            let owner = caller.filter(|caller| is_of(folder_of(&path), caller.user));
+            let owner = owner.map(|caller| (caller.user, caller.group));
+            Self::File { path, owner }
+        });
+        found.with_context(|| format!("writing {}", output.display()))
     }
 
     /// Finds out before minutes are spent that the file can be written. Leaves nothing behind.
@@ -46,10 +54,10 @@ impl Target {
     /// # Errors
     /// No file can be made in its folder.
     pub(super) fn check(&self) -> Result<()> {
-        let Self::File(path) = self else { return Ok(()) };
+        let Self::File { path, owner } = self else { return Ok(()) };
         let beside = beside(path);
-        let tried = create(&beside).and_then(|_| fs::remove_file(&beside));
-        tried.with_context(|| format!("writing {}: {}", path.display(), beside.display()))
+        let tried = create(&beside, *owner).and_then(|_| fs::remove_file(&beside));
+        tried.with_context(|| format!("writing {}: making a file in its folder", path.display()))
     }
 
     /// Writes everything at once. An older file keeps its content until the new one is complete.
@@ -62,21 +70,29 @@ impl Target {
                 let written = output.write_all(text.as_bytes()).and_then(|()| output.keep());
                 written.with_context(|| output.purpose())
             }
-            Self::File(path) => {
-                replace(&path, text).with_context(|| format!("writing {}", path.display()))
+            Self::File { path, owner } => {
+                replace(&path, owner, text).with_context(|| format!("writing {}", path.display()))
             }
         }
     }
 }
 
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace(path: &Path, owner: Option<(u32, u32)>, text: &str) -> io::Result<()> {
     let beside = beside(path);
-    let mut file = create(&beside)?;
+    let mut file = create(&beside, owner)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);
     }
     written
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|one| *one != Path::new("")).unwrap_or(Path::new("."))
+}
+
+fn is_of(folder: &Path, user: u32) -> bool {
+    fs::metadata(folder).is_ok_and(|found| found.uid() == user)
 }
 
 /// The file that takes the place of `path` when it is complete.
@@ -85,8 +101,16 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 /// Its name can be guessed: a file that is there already is not ours to write.
-fn create(beside: &Path) -> io::Result<fs::File> {
-    OpenOptions::new().write(true).create_new(true).open(beside)
+fn create(beside: &Path, owner: Option<(u32, u32)>) -> io::Result<fs::File> {
+    let file = OpenOptions::new().write(true).create_new(true).open(beside)?;
+    if let Some((user, group)) = owner.filter(|_| effective_user() == 0) {
+        let given = std::os::unix::fs::fchown(&file, Some(user), Some(group));
+        if given.is_err() {
+            let _ = fs::remove_file(beside);
+        }
+        given?;
+    }
+    Ok(file)
 }
 
 /// The file to which `output` leads through symbolic links.
@@ -126,7 +150,7 @@ mod tests {
 
     fn file(target: Target) -> PathBuf {
         match target {
-            Target::File(path) => path,
+            Target::File { path, .. } => path,
             Target::Stdout(_) => panic!("stdout"),
         }
     }
@@ -171,6 +195,25 @@ mod tests {
         assert_eq!(file(target), path);
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         assert_eq!(names(folder.path()), ["found.toml"]);
+    }
+
+    #[test]
+    fn a_file_in_roots_folder_is_roots_and_one_in_the_callers_is_the_callers() {
+        if effective_user() != 0 {
+            println!("not tried: only root gives files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let caller = User { user: 4711, group: 4712, groups: vec![4712] };
+        let path = folder.path().join("found.toml");
+        for owner in [(0, 0), (4711, 4712)] {
+            std::os::unix::fs::chown(folder.path(), Some(owner.0), Some(owner.1)).unwrap();
+            let target = Target::find(&path, Some(&caller)).unwrap();
+            target.check().unwrap();
+            target.write("x").unwrap();
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!((found.uid(), found.gid()), owner);
+        }
     }
 
     #[test]

@@ -269,6 +269,9 @@ fn policies_and_presets_that_are_not_there_are_refused_with_what_there_is() {
     );
     assert!(refused("observe", Some("x")).starts_with("--policy observe:x: has no presets"));
     assert!(refused("observe,carrefour", Some("final")).starts_with("--preset is for one policy"));
+    let both = "--policy sam:port and --preset slides: both name a preset; expected one of them";
+    assert_eq!(refused("sam:port", Some("slides")), both);
+    assert_eq!(refused("auto,", None), "--policy: an empty name; expected NAME or NAME,NAME");
 }
 
 #[test]

@@ -61,7 +61,9 @@ const fn name(feature: Feature) -> &'static str {
 
 const fn meaning(feature: Feature, offer: Offer) -> &'static str {
     match (feature, offer) {
-        (_, Offer::Unknown) => "debugfs cannot be read: ask as root",
+        (_, Offer::Unknown) => {
+            "debugfs cannot be read; as root, after: sudo mount -t debugfs none /sys/kernel/debug"
+        }
         (Feature::Balancing, Offer::On) => {
             "moves pages beside Rondpoint; its page faults are seen where there are no address samples"
         }
@@ -87,7 +89,7 @@ const fn meaning(feature: Feature, offer: Offer) -> &'static str {
         }
         (Feature::AutomaticWeights, _) => "weights are what an administrator has written",
         (Feature::Damon, Offer::On) => {
-            "something steers DAMON: its schemes may move the pages that Rondpoint moves"
+            "its schemes may page out or move what Rondpoint places; `other managers` names the movers"
         }
         (Feature::Damon, _) => "not used by Rondpoint: it sees pages, not which thread uses them",
         (Feature::HotPages, Offer::On) => {
@@ -131,10 +133,8 @@ mod tests {
             assert_eq!(all.len(), Feature::ALL.len(), "{offer:?}");
         }
         let unknown = of(Feature::CacheAware, Offer::Unknown);
-        assert_eq!(
-            (unknown.name, unknown.meaning),
-            ("cache-aware", "debugfs cannot be read: ask as root")
-        );
+        assert_eq!(unknown.name, "cache-aware");
+        assert!(unknown.meaning.contains("sudo mount -t debugfs"), "{}", unknown.meaning);
     }
 
     #[test]

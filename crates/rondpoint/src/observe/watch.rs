@@ -212,6 +212,7 @@ impl Seen {
     fn first(observer: &mut Observer, arguments: &Arguments) -> Result<Self> {
         super::insist(arguments.sensor, observer)?;
         super::insist_on_events(arguments.events.as_deref(), observer)?;
+        super::insist_on_period(arguments.sample_period, observer)?;
         let first = observer.observe()?;
         let mut history = History::default();
         history.add(&first.observation);

@@ -136,10 +136,10 @@ impl Report {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{}: {} nodes, {} CPUs; policy {}; seed {}; written by {}",
+            "{}: {}, {}; policy {}; seed {}; written by {}",
             self.file.display(),
-            self.header.topology.node_count(),
-            self.header.topology.cpu_count(),
+            many(self.header.topology.node_count(), "node"),
+            many(self.header.topology.cpu_count(), "CPU"),
             self.policies().join(", "),
             self.header.seed,
             self.header.written_by

@@ -92,7 +92,7 @@ fn every_recorded_plan_and_verdict_is_made_again() {
         status 0
         run.trace: 4 nodes, 4 CPUs; policy carrefour; seed 7; written by rondpoint 0.1.0
 
-        12 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
+        12 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
               recorded
     "#]],
     );
@@ -114,7 +114,7 @@ fn a_plan_that_is_made_otherwise_is_the_first_difference() {
           now:      "interleaving"
           (--plans shows both plans)
 
-        12 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
+        12 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
               otherwise
     "#]],
     );
@@ -137,7 +137,7 @@ fn a_verdict_that_is_made_otherwise_is_found_too() {
           now:      "better"
           (--plans shows both plans)
 
-        12 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
+        12 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
               otherwise
     "#]],
     );
@@ -182,7 +182,7 @@ fn plans_shows_both_where_they_differ() {
               reason","policy":"sam","reason":{}}
           now:      nothing
 
-        12 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
+        12 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; 1 step decided
               otherwise"#]]
     .assert_eq(&end.into_iter().rev().collect::<Vec<_>>().join("\n"));
 }
@@ -264,7 +264,7 @@ fn a_recording_whose_manager_was_killed_is_replayed_to_its_end() {
 
         line 25 is cut off after 56 bytes: what came later was not recorded
 
-        12 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
+        12 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
               recorded, the last decision was not recorded
     "#]],
     );
@@ -278,7 +278,7 @@ fn a_recording_whose_manager_was_killed_is_replayed_to_its_end() {
 
         line 24 is cut off after 1000 bytes: what came later was not recorded
 
-        11 steps, 8 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
+        11 steps, 4 with actions: 40 pages, 0 threads; 1 trial judged; every decision as
               recorded
     "#]],
     );
