@@ -21,7 +21,7 @@ use rondpoint_core::observation::{
     AddressSample, Counter, Counters, Event, Observation, ProcessObservation, Samples, Source,
     ThreadObservation,
 };
-use rondpoint_core::plan::{Permitted, Sampling};
+use rondpoint_core::plan::{Choice, Permitted, Sampling};
 use rondpoint_core::policy::carrefour::Carrefour;
 use rondpoint_core::policy::carrefour::preset::{FINAL, Preset};
 use rondpoint_core::policy::{Policy, by_name};
@@ -309,7 +309,8 @@ fn price(criterion: &mut Criterion) {
                     let pages = Sampled::of(&model, &topology);
                     let seen =
                         Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
-                    arbiter.choose(seen, proposals, &Permitted::all, &|_| false)
+                    let mut choice = Choice::default();
+                    arbiter.choose(seen, proposals, &Permitted::all, &|_| false, &mut choice)
                 },
                 BatchSize::PerIteration,
             );

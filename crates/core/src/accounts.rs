@@ -42,8 +42,7 @@ pub struct Accounts {
 impl Accounts {
     /// Enters the outcomes of a plan.
     pub fn enter(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            let Some(step) = plan.steps.get(outcome.step) else { continue };
+        for (step, outcome) in plan.results(outcomes) {
             let Some(pid) = step.action.pid() else { continue };
             let account = self.apps.entry(pid).or_default();
             account.spent += outcome.spent;

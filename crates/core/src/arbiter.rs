@@ -18,9 +18,9 @@ use crate::belief::Belief;
 use crate::candidate::{Candidate, candidates};
 use crate::cost::{Bill, MoveCosts, PAGE_NS, Placement, Quote, Seen, WORTH_MOVING};
 use crate::limits::{MIN_TRIAL_WINDOWS, TRIAL_WINDOW};
-use crate::model::{App, Model};
+use crate::model::Model;
 use crate::plan::{
-    Action, Kind, Mechanism, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused,
+    Action, Choice, Kind, Mechanism, NodeMove, Outcome, Permits, Plan, Proposal, Refusal, Refused,
     StepResult,
 };
 use crate::topology::Topology;
@@ -38,17 +38,6 @@ const TRIAL: Nanos = Nanos(TRIAL_WINDOW.0 * MIN_TRIAL_WINDOWS as u64);
 /// Pages whose moves make the known time to move a page (our choice: 4 MiB). A call has a price of
 /// its own, so the time of a few pages says little of many.
 const KNOWN_PAGES: f64 = 1024.0;
-
-/// Result of a choice.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Chosen {
-    /// Steps to carry out, the most valuable first.
-    pub steps: Vec<Proposal>,
-    /// Steps that were not chosen, with their worth.
-    pub refused: Vec<Refused>,
-    /// Relative change of speed that the chosen steps together are to bring, by process.
-    pub predicted: BTreeMap<Pid, f64>,
-}
 
 /// State that the arbiter keeps from step to step.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -81,12 +70,6 @@ struct Price {
     worth: Worth,
     /// Largest predicted change of a process's speed, up or down.
     change: f64,
-}
-
-impl Offer {
-    fn value(&self) -> f64 {
-        self.price.map_or(f64::NEG_INFINITY, |price| price.worth.value())
-    }
 }
 
 impl Arbiter {
@@ -127,8 +110,7 @@ impl Arbiter {
 
     /// Learns the time to move a page from the outcomes of a plan.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            let Some(step) = plan.steps.get(outcome.step) else { continue };
+        for (step, outcome) in plan.results(outcomes) {
             let StepResult::Pages(counts) = &outcome.result else { continue };
             if matches!(step.action, Action::MovePages { .. }) && counts.moved > 0 {
                 let pages = counts.moved as f64;
@@ -139,7 +121,8 @@ impl Arbiter {
         }
     }
 
-    /// Chooses among the proposals that `permits` allows now.
+    /// Chooses among the proposals that `permits` allows now. Returns the steps to carry out, the
+    /// most valuable first. Adds the others to `choice`, and what the steps are to bring.
     ///
     /// A trial makes the steps of other policies wait, and a candidate that waits loses its gain
     /// meanwhile. A step of another policy that prolongs or begins a trial must win at least that.
@@ -153,9 +136,9 @@ impl Arbiter {
         proposals: Vec<Proposal>,
         permits: Permits<'_>,
         asked: Asked<'_>,
-    ) -> Chosen {
-        let (found, free) = candidates(proposals);
-        let mut chosen = Chosen { steps: free, ..Chosen::default() };
+        choice: &mut Choice,
+    ) -> Vec<Proposal> {
+        let (found, mut steps) = candidates(proposals);
         let mut permitted = Vec::with_capacity(found.len());
         for candidate in &found {
             let pids = candidate.claims.iter();
@@ -169,7 +152,7 @@ impl Arbiter {
                 true => {}
                 false => permitted.push(candidate),
             }
-            chosen.refused.extend(refused);
+            choice.refused.extend(refused);
         }
         let mut placement = Placement::unchanged();
         let mut offers = Vec::with_capacity(permitted.len());
@@ -177,7 +160,7 @@ impl Arbiter {
             let bill = self.bill(seen, &candidate);
             let price = self.price(seen, &placement, &candidate, &bill, asked);
             match price.and_then(|price| self.vain_wait(&candidate, price, seen.model.at)) {
-                Some(left) => chosen.refused.extend(refused(candidate, Refusal::InVain { left })),
+                Some(left) => choice.refused.extend(refused(candidate, Refusal::InVain { left })),
                 None => offers.push(Offer { candidate, bill, price, round: 0 }),
             }
         }
@@ -189,7 +172,7 @@ impl Arbiter {
             let by_other = |pid| claimed.get(pid).is_some_and(|policy| *policy != offered.policy);
             if offered.claims.iter().any(by_other) {
                 let taken = offers.swap_remove(best);
-                chosen.refused.extend(refused(taken.candidate, Refusal::Conflict));
+                choice.refused.extend(refused(taken.candidate, Refusal::Conflict));
                 continue;
             }
             if offers[best].round < round {
@@ -201,19 +184,19 @@ impl Arbiter {
             let Offer { candidate: taken, bill, .. } = offers.swap_remove(best);
             placement = bill.after(seen, placement);
             claimed.extend(taken.claims.into_iter().map(|pid| (pid, taken.policy)));
-            chosen.steps.extend(taken.steps);
+            steps.extend(taken.steps);
             round += 1;
         }
         for offer in offers {
             let worth = offer.price.map(|price| price.worth);
-            chosen.refused.extend(refused(offer.candidate, Refusal::Worth { worth }));
+            choice.refused.extend(refused(offer.candidate, Refusal::Worth { worth }));
         }
         if round > 0 {
             let quote = Quote::between(seen.facts, &Placement::unchanged(), &placement);
             let likely = quote.changes.iter().map(|change| (change.pid, change.speed.likely));
-            chosen.predicted = likely.collect();
+            choice.predicted = likely.collect();
         }
-        chosen
+        steps
     }
 
     /// Longest wait of a candidate's processes for a promise of this size.
@@ -305,8 +288,9 @@ impl Arbiter {
 
 /// Index of the most valuable offer with a positive value; the first one on a tie.
 fn best_of(offers: &[Offer]) -> Option<usize> {
-    let winning = offers.iter().enumerate().rev().filter(|(_, offer)| offer.value() > 0.0);
-    winning.max_by(|one, other| one.1.value().total_cmp(&other.1.value())).map(|(place, _)| place)
+    let value = |(place, offer): (usize, &Offer)| Some((offer.price?.worth.value(), place));
+    let winning = offers.iter().enumerate().rev().filter_map(value).filter(|one| one.0 > 0.0);
+    winning.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, place)| place)
 }
 
 fn refused(candidate: Candidate, refusal: Refusal) -> impl Iterator<Item = Refused> {
@@ -316,48 +300,24 @@ fn refused(candidate: Candidate, refusal: Refusal) -> impl Iterator<Item = Refus
 /// Moves of memory that a policy will propose after its threads have moved. A placement of threads
 /// on other nodes is priced with these moves.
 fn memory_that_follows(seen: Seen<'_>, candidate: &Candidate) -> Vec<Proposal> {
-    let Some(first) = candidate.steps.iter().find(|step| step.reason.moves_all_threads()) else {
-        return Vec::new();
+    let follows = |pid: &Pid| {
+        let held = seen.model.app(*pid)?.memory.as_deref().unwrap_or_default();
+        let own = candidate.steps.iter().filter(|step| step.action.pid() == Some(*pid));
+        let reason = own.clone().next()?.reason.clone();
+        let moves: BTreeSet<_> = own.flat_map(|step| step.reason.memory_follows(held)).collect();
+        let memory = Bytes(moves.iter().filter_map(|step| Some(held.get(step.from)?.0)).sum());
+        let nodes: Vec<NodeMove> = moves.into_iter().collect();
+        let is_any = !nodes.is_empty();
+        let action = Action::MoveProcessMemory { pid: *pid, nodes, freeze: false, memory };
+        is_any.then_some(Proposal { policy: candidate.policy, action, reason })
     };
-    let mut steps = Vec::new();
-    for app in candidate.claims.iter().filter_map(|pid| seen.model.app(*pid)) {
-        let nodes = match first.reason.gathers_on() {
-            Some(node) => NodeMove::all_to(node, app.memory.as_deref().unwrap_or_default()),
-            None => memory_after(seen, app, &candidate.steps),
-        };
-        if nodes.is_empty() {
-            continue;
-        }
-        let resident = |step: &NodeMove| app.memory.as_ref().map_or(0, |bytes| bytes[step.from].0);
-        let memory = Bytes(nodes.iter().map(resident).sum());
-        let action = Action::MoveProcessMemory { pid: app.pid, nodes, freeze: false, memory };
-        steps.push(Proposal { policy: first.policy, action, reason: first.reason.clone() });
-    }
-    steps
-}
-
-/// For each node: the node to which most of its threads move, and so their memory.
-fn memory_after(seen: Seen<'_>, app: &App, steps: &[Proposal]) -> Vec<NodeMove> {
-    let mut goes: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
-    for step in steps {
-        let Action::SetAffinity { pid, tid, cpus, via } = &step.action else { continue };
-        let threads = seen.model.threads_of(app).iter();
-        let thread = threads.filter(|_| *pid == app.pid).find(|thread| thread.tid == *tid);
-        let Some((thread, cpu)) = thread.zip(via.or_else(|| cpus.iter().next())) else { continue };
-        let (from, to) = (seen.topology.node_of_cpu(thread.cpu), seen.topology.node_of_cpu(cpu));
-        *goes.entry(from).or_default().entry(to).or_default() += 1;
-    }
-    let most = |(from, targets): (&usize, &BTreeMap<usize, usize>)| {
-        let (to, _) = targets.iter().max_by_key(|(to, count)| (**count, usize::MAX - **to))?;
-        (to != from).then_some(NodeMove { from: *from, to: *to })
-    };
-    goes.iter().filter_map(most).collect()
+    candidate.claims.iter().filter_map(follows).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Thread;
+    use crate::model::{App, Thread};
     use crate::plan::{PageCounts, Reason};
     use crate::topology::synthetic;
     use crate::trial::Verdict;

@@ -66,6 +66,7 @@ pub(crate) fn has_partner(step: &Proposal, threads: &BTreeSet<Tid>) -> bool {
 ///   pages;
 /// - both halves of an exchange;
 /// - a thread that stays in place and the thread that joins it;
+/// - copies that are dropped, and the move of all memory before which they are dropped;
 /// - an indivisible placement of several processes.
 #[must_use]
 pub fn candidates(proposals: Vec<Proposal>) -> (Vec<Candidate>, Vec<Proposal>) {
@@ -148,12 +149,14 @@ impl Together {
 }
 
 fn key(step: &Proposal) -> Key {
-    let kind = step.action.kind();
-    match step.reason.is_indivisible() {
-        true => (step.policy, None, None),
-        // Each mechanism that moves pages is priced by itself.
-        false => (step.policy, step.action.pid(), kind.moves_pages().then_some(kind)),
+    if step.reason.is_indivisible() {
+        return (step.policy, None, None);
     }
+    // Each mechanism that moves pages is priced by itself. Copies are dropped for another step of
+    // their policy, or alone.
+    let kind = step.action.kind();
+    let is_dropped = matches!(step.action, Action::Unreplicate { .. });
+    (step.policy, step.action.pid(), Some(kind).filter(|kind| kind.moves_pages() && !is_dropped))
 }
 
 #[cfg(test)]
@@ -161,7 +164,9 @@ mod tests {
     use super::*;
     use crate::index_set::CpuSet;
     use crate::plan::{Mechanism, PageMove, Permitted, Reason, Sampling};
+    use crate::policy::asymsched::{AsymSchedReason, PlacementReason};
     use crate::policy::sam::{Destination, Phase, SamReason, Side};
+    use crate::units::Bytes;
     use alloc::string::String;
 
     fn step(policy: &'static str, action: Action, reason: Reason) -> Proposal {
@@ -230,6 +235,26 @@ mod tests {
         let all =
             Vec::from([step("carrefour", sampling, other()), step("carrefour", back, other())]);
         assert_eq!(shapes(all), (Vec::new(), 2));
+    }
+
+    #[test]
+    fn copies_go_with_the_move_of_all_memory_before_which_they_are_dropped() {
+        let back = Action::Unreplicate { pid: Pid(1), pages: Vec::new() };
+        let (nodes, memory) = (Vec::new(), Bytes(1));
+        let all = Action::MoveProcessMemory { pid: Pid(1), nodes, freeze: false, memory };
+        let steps = Vec::from([step("asymsched", back, other()), step("asymsched", all, other())]);
+        assert_eq!(shapes(steps), (Vec::from([2]), 0));
+    }
+
+    #[test]
+    fn the_pins_of_staying_threads_are_part_of_a_placement() {
+        let placement = AsymSchedReason::Placement(PlacementReason::default());
+        let staying = AsymSchedReason::Staying { node: 1 };
+        let steps = Vec::from([
+            step("asymsched", mask(1, 1), Reason::AsymSched(placement)),
+            step("asymsched", mask(1, 2), Reason::AsymSched(staying)),
+        ]);
+        assert_eq!(shapes(steps), (Vec::from([2]), 0));
     }
 
     /// The threads that still move when the moves of `threads` are refused, and the number of

@@ -417,7 +417,7 @@ impl Controller {
             refused.iter().filter(acts).filter_map(|one| one.proposal.action.pid()).collect();
         let mut chosen_for = BTreeMap::new();
         for choice in self.slots.iter_mut().map(|slot| slot.policy.take_choice()) {
-            refused.extend(choice.vetoed);
+            refused.extend(choice.refused);
             chosen_for.extend(choice.predicted);
         }
         // A promise for steps of which the guard has refused a part is none for the rest.

@@ -43,7 +43,7 @@ pub use self::effect::Effect;
 pub use self::facts::{Evidence, Facts};
 pub use self::from_start::{CopiesFromStart, SpreadFromStart};
 pub use self::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
-pub use self::partners::Partners;
+pub use self::partners::{Pair, Partners};
 pub use self::placement::Placement;
 pub use self::predict::{changes, predicted};
 pub(crate) use self::quote::PAGE_NS;

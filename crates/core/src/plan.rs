@@ -240,6 +240,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The steps with these outcomes, each with its outcome. Outcomes of other plans are left out.
+    pub fn results<'a>(
+        &'a self,
+        outcomes: &'a [Outcome],
+    ) -> impl Iterator<Item = (&'a Proposal, &'a Outcome)> {
+        let own = outcomes.iter().filter(|outcome| outcome.plan == self.number);
+        own.filter_map(|outcome| Some((self.steps.get(outcome.step)?, outcome)))
+    }
+
     /// Whether the plan changes more than sampling rates.
     #[must_use]
     pub fn acts(&self) -> bool {
@@ -266,6 +275,16 @@ impl Permitted {
     pub fn all(step: Proposal) -> Self {
         Self { step: Some(step), refused: Vec::new() }
     }
+}
+
+/// What a policy chose among its own proposals.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Choice {
+    /// Proposals that the policy itself refused, with the reasons, for reports.
+    pub refused: Vec<Refused>,
+    /// Relative change of speed that the chosen proposals together are to bring, by process. It is
+    /// empty for a policy that prices nothing; the cost model predicts its changes.
+    pub predicted: BTreeMap<Pid, f64>,
 }
 
 /// Outcome of one step of a plan.

@@ -20,13 +20,12 @@ use self::renamed::Renamed;
 use self::views::Views;
 use crate::cost::Partners;
 use crate::model::Model;
-use crate::plan::{Outcome, Plan, Proposal, Refused};
+use crate::plan::{Choice, Outcome, Plan, Proposal};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::Judged;
 use crate::units::{Nanos, Pid};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Turns models into proposals.
@@ -68,6 +67,12 @@ pub trait Policy {
     /// Whether [`Policy::is_under_way`] holds for any process. The policy is then asked each
     /// second, however quiet the machine is.
     fn is_any_under_way(&self) -> bool {
+        false
+    }
+
+    /// Whether a member of `auto` waits for samples of a process. They are then taken at Carrefour's
+    /// accurate rate.
+    fn wants_samples(&self, _pid: Pid) -> bool {
         false
     }
 
@@ -146,16 +151,6 @@ impl Pace {
     pub const fn every(period: Nanos) -> Self {
         Self { period, shortest: period, remembers: Nanos(0) }
     }
-}
-
-/// What a policy chose among its own proposals.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Choice {
-    /// Proposals that the policy itself vetoed, with the rule, for reports.
-    pub vetoed: Vec<Refused>,
-    /// Change of speed for which it chose the others, by process. It is empty for a policy that
-    /// prices nothing; the cost model predicts its changes.
-    pub predicted: BTreeMap<Pid, f64>,
 }
 
 /// One line of [`POLICIES`].

@@ -176,19 +176,15 @@ impl Trials {
     /// Removes a plan from the trial of a process if the host did none of its steps there. Removes
     /// a trial without plans.
     pub fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        let step_of = |outcome: &Outcome| {
-            let step = plan.steps.get(outcome.step).filter(|_| outcome.plan == plan.number)?;
-            (step.action.kind() != Kind::Sampling).then_some(step)
-        };
-        let changed: BTreeSet<Pid> = outcomes
-            .iter()
-            .filter(|outcome| outcome.result.has_effect())
-            .filter_map(|outcome| step_of(outcome)?.action.pid())
-            .collect();
-        for outcome in outcomes {
-            let pid = step_of(outcome).and_then(|step| step.action.pid());
-            let trial = pid.and_then(|pid| self.trial(pid));
-            trial.into_iter().for_each(|trial| trial.moving += outcome.spent.max(outcome.frozen));
+        let mut changed = BTreeSet::new();
+        let results = plan.results(outcomes);
+        for (step, outcome) in results.filter(|(step, _)| step.action.kind() != Kind::Sampling) {
+            let Some(pid) = step.action.pid() else { continue };
+            if outcome.result.has_effect() {
+                changed.insert(pid);
+            }
+            let trial = self.trial(pid).into_iter();
+            trial.for_each(|trial| trial.moving += outcome.spent.max(outcome.frozen));
         }
         for (pid, watched) in self.apps.iter_mut().filter(|(pid, _)| !changed.contains(pid)) {
             let touched = plan.steps.iter().any(|step| step.action.pid() == Some(*pid));

@@ -180,7 +180,7 @@ impl Session {
         let mut held = Vec::new();
         for chosen in &mut self.policies {
             proposals.extend(chosen.policy.propose(model, &self.topology, &mut self.random));
-            held.extend(chosen.policy.take_choice().vetoed);
+            held.extend(chosen.policy.take_choice().refused);
         }
         let (steps, mut refused) = match &mut self.guard {
             None => (proposals, Vec::new()),

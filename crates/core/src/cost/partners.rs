@@ -13,6 +13,17 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+/// Two threads and the number of their common samples. Threads are indices in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// The lower thread.
+    pub lower: u32,
+    /// The higher thread.
+    pub upper: u32,
+    /// Samples of either on pages that the other had touched before.
+    pub samples: u32,
+}
+
 /// Partners of threads, kept beyond the samples that named them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Partners {
@@ -75,19 +86,20 @@ impl Partners {
         self.exchanged.retain(&alive);
     }
 
-    /// Pairs by the places of their threads in the model, lower place first. Pairs with the most
-    /// samples come first.
-    pub fn pairs(&self, model: &Model) -> impl Iterator<Item = (usize, usize, u32)> + use<> {
+    /// All pairs of threads of the model, most samples first, then by thread.
+    #[must_use]
+    pub fn pairs(&self, model: &Model) -> Vec<Pair> {
         let places = self.places(model);
         let mut pairs = Vec::new();
         for (&(app, tid), &place) in &places {
             for (with, samples) in self.of.get(&tid).into_iter().flatten() {
                 let partner = places.get(&(app, *with)).filter(|partner| **partner > place);
-                pairs.extend(partner.map(|partner| (place, *partner, *samples)));
+                let (lower, samples) = (place as u32, *samples);
+                pairs.extend(partner.map(|upper| Pair { lower, upper: *upper as u32, samples }));
             }
         }
-        pairs.sort_by_key(|(lower, upper, samples)| (Reverse(*samples), *lower, *upper));
-        pairs.into_iter()
+        pairs.sort_by_key(|pair| (Reverse(pair.samples), pair.lower, pair.upper));
+        pairs
     }
 
     /// For each thread, by place in the model: its partners, with their share of its common
@@ -139,8 +151,8 @@ mod tests {
         assert_eq!((&found[&1], &found[&2]), (&vec![(0, 1.0)], &vec![(0, 1.0)]));
         partners.learn([(Tid(5), Tid(7), 1)].into_iter());
         assert_eq!(partners.shares(&model(&[5, 6, 7]))[&0], vec![(2, 1.0)]);
-        let pairs: Vec<_> = partners.pairs(&model(&[5, 6, 7])).collect();
-        assert_eq!(pairs, [(0, 2, 1)]);
+        let pairs = partners.pairs(&model(&[5, 6, 7]));
+        assert_eq!(pairs, [Pair { lower: 0, upper: 2, samples: 1 }]);
     }
 
     #[test]

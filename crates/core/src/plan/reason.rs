@@ -3,8 +3,9 @@
 //!
 //! Each policy defines its own reasons beside its code. [`Reason`] joins them into one type.
 
+use super::NodeMove;
 use crate::observation::Exemption;
-use crate::policy::asymsched::AsymSchedReason;
+use crate::policy::asymsched::{AsymSchedReason, PlacementReason};
 use crate::policy::auto::Veto;
 use crate::policy::carrefour::CarrefourReason;
 use crate::policy::gather::GatherReason;
@@ -14,6 +15,7 @@ use crate::policy::sam::{Phase, SamReason, Side};
 use crate::policy::sharing::SharingReason;
 use crate::units::{Bytes, Nanos, SignedPercent, Tid};
 use crate::worth::Worth;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// Reason of a proposal.
@@ -167,26 +169,32 @@ impl Reason {
     }
 
     /// Whether the proposals of the policy with such reasons are one placement, done as a whole or
-    /// not at all.
+    /// not at all. The pins of threads that stay belong to it: without them, the kernel moves these
+    /// threads away.
     #[must_use]
     pub fn is_indivisible(&self) -> bool {
-        matches!(self, Self::AsymSched(AsymSchedReason::Placement(_)))
-    }
-
-    /// The node to which all threads of the process go, and its memory after them.
-    #[must_use]
-    pub fn gathers_on(&self) -> Option<usize> {
-        match self {
-            Self::Gather(GatherReason::Threads { node, .. }) => Some(*node),
-            _ => None,
-        }
+        use AsymSchedReason::{Placement, Staying};
+        matches!(self, Self::AsymSched(Placement(_) | Staying { .. }))
     }
 
     /// Whether the proposal is a part of a placement of all threads of a process. Memory follows
     /// them.
     #[must_use]
     pub fn moves_all_threads(&self) -> bool {
-        self.is_indivisible() || self.gathers_on().is_some()
+        self.is_indivisible() || matches!(self, Self::Gather(GatherReason::Threads { .. }))
+    }
+
+    /// The moves of memory that will follow the thread, which moves with all threads of its node or
+    /// of its process. `held` = memory of the process by node.
+    #[must_use]
+    pub fn memory_follows(&self, held: &[Bytes]) -> Vec<NodeMove> {
+        match self {
+            Self::Gather(GatherReason::Threads { node, .. }) => NodeMove::all_to(*node, held),
+            Self::AsymSched(AsymSchedReason::Placement(PlacementReason { from, to, .. })) => {
+                Vec::from([NodeMove { from: *from, to: *to }])
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// The thread with which this thread changes places, if the proposal is one half of an

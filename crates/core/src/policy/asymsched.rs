@@ -13,7 +13,7 @@
 //!    bandwidth.
 //! 3. [`decision`] drops it if it costs some application more than 5 % of its run time.
 //! 4. `memory` follows the threads page by page for two seconds. All of it follows if more than 90
-//!    % of the accesses still go to the old nodes.
+//!    % of the accesses still go to the old nodes. Copies of its pages are dropped before.
 //! 5. With our preset, memory away from all threads of its process (`away`) follows too, also where
 //!    the threads stay.
 //!
@@ -51,7 +51,7 @@ use self::search_cache::SearchCache;
 use super::{Policy, Registered, carrefour};
 use crate::model::{App, Model, Thread};
 use crate::plan::{
-    Action, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
+    Action, Kind, Mechanism, NodeMove, Outcome, Plan, Proposal, Reason, Sampling, StepResult,
 };
 use crate::random::Random;
 use crate::topology::Topology;
@@ -171,14 +171,12 @@ impl AsymSched {
             let seconds_per_gb = self.seconds_per_gb();
             let state =
                 self.states.get_mut(&app.pid).expect("every application of the model has a state");
-            if let Some(request) = state.step(model, index, &self.preset) {
-                proposals.push(request.proposal(
-                    app,
-                    state,
-                    &self.preset,
-                    (model.at, seconds_per_gb),
-                ));
+            let Some(request) = state.step(model, index, &self.preset) else { continue };
+            let step = request.proposal(app, state, &self.preset, (model.at, seconds_per_gb));
+            if step.action.kind() == Kind::Bulk {
+                proposals.extend(dropped_copies(app, &step));
             }
+            proposals.push(step);
         }
         proposals
     }
@@ -189,8 +187,7 @@ impl AsymSched {
         let mut proposals = Vec::new();
         for app in &model.apps {
             let Some(state) = self.states.get_mut(&app.pid) else { continue };
-            // A full migration moves all pages, so it needs no samples.
-            let follows = !matches!(state.phase, Phase::Stable | Phase::Bulk);
+            let follows = state.wants_samples();
             let sampling = if follows { ACCURATE } else { CHEAP };
             if state.sampling != Some(sampling) {
                 state.sampling = Some(sampling);
@@ -292,28 +289,22 @@ impl Policy for AsymSched {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            let Some(step) =
-                plan.steps.get(outcome.step).filter(|step| step.policy == REGISTERED.name)
-            else {
-                continue;
-            };
+        let own = plan.results(outcomes).filter(|(step, _)| step.policy == REGISTERED.name);
+        for (step, outcome) in own {
             let Some(state) = step.action.pid().and_then(|pid| self.states.get_mut(&pid)) else {
                 continue;
             };
-            match (&step.action, &outcome.result) {
+            match (&step.action, &outcome.result, &step.reason) {
                 // The threads went back, so their memory must not follow the cancelled move.
-                (Action::SetAffinity { .. }, _) if matches!(step.reason, Reason::Undo(_)) => {
-                    state.phase = Phase::Stable;
-                }
-                (Action::SetAffinity { .. }, StepResult::Done) if step.reason.is_indivisible() => {
+                (Action::SetAffinity { .. }, _, Reason::Undo(_)) => state.phase = Phase::Stable,
+                (_, StepResult::Done, Reason::AsymSched(AsymSchedReason::Placement(_))) => {
                     if let Phase::Proposed(moves) = &mut state.phase {
                         state.phase = Phase::Moved(core::mem::take(moves));
                         state.after_threads = true;
                     }
                 }
-                (Action::MovePages { .. }, _) => state.migration_time += outcome.spent,
-                (Action::MoveProcessMemory { .. }, result) => {
+                (Action::MovePages { .. }, ..) => state.migration_time += outcome.spent,
+                (Action::MoveProcessMemory { .. }, result, _) => {
                     state.migration_time += outcome.spent.max(outcome.frozen);
                     if let StepResult::Pages(counts) = result {
                         self.measured.add(counts.moved, outcome.spent);
@@ -328,6 +319,10 @@ impl Policy for AsymSched {
     fn is_under_way(&self, pid: Pid) -> bool {
         let is_bulk = |state: &State| state.phase == Phase::Bulk;
         !self.on_the_way(pid).is_empty() || self.states.get(&pid).is_some_and(is_bulk)
+    }
+
+    fn wants_samples(&self, pid: Pid) -> bool {
+        self.states.get(&pid).is_some_and(State::wants_samples)
     }
 
     fn full_sampling(&self) -> Option<u64> {
@@ -377,6 +372,13 @@ impl Request {
         };
         Proposal { policy: REGISTERED.name, action, reason: Reason::AsymSched(reason) }
     }
+}
+
+/// The proposal to drop all copies of an application's pages before `step` moves its memory.
+fn dropped_copies(app: &App, step: &Proposal) -> Option<Proposal> {
+    let copies = app.replicas.as_ref().filter(|copies| !copies.is_empty())?;
+    let action = carrefour::dropped(app, copies.iter().map(|copy| copy.address));
+    Some(Proposal { policy: step.policy, action, reason: step.reason.clone() })
 }
 
 /// The reasons of one application's moves, one for each node that its threads leave.

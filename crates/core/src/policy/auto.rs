@@ -1,4 +1,4 @@
-//! `auto`: all policies at once. Each policy proposes in a lane of its own. The cost model prices
+//! `auto`: all policies at once. Each policy proposes when its lane is due. The cost model prices
 //! the proposals, and the arbiter takes the set with the largest gain.
 //!
 //! A new policy joins `auto` by its line in the table of policies ([`Registered::in_auto`]); `auto`
@@ -8,12 +8,12 @@
 //!
 //! | rule | module |
 //! |---|---|
-//! | while memory follows its threads, no other step changes its process; copies of pages are dropped before | `memory` |
+//! | while memory follows its threads, no other step changes its process | `memory` |
 //! | threads stay until samples have named the pairs that exchange data | `naming` |
 //! | threads stay if moving their pages wins more and Carrefour decides soon | here |
 //! | in one step only one policy changes a process | the arbiter |
 //! | knowledge about old nodes is applied to new nodes after threads and memory moved | `renaming` |
-//! | the sampling rate of a process is the fastest that a policy wants | `rates` |
+//! | a process is sampled at Carrefour's rate, and at the accurate one while a policy waits for samples | `rates` |
 //!
 //! The guard checks budgets and residence, as for every policy. Trials undo harmful changes.
 
@@ -26,8 +26,8 @@ mod veto;
 
 pub use veto::Veto;
 
-use self::lane::{ASYMSCHED, CARREFOUR, EPOCH, FIRST_MEMBER, SAM, SHARING};
-use self::memory::{is_part_of_the_way, reserved, unreplicate};
+use self::lane::{CARREFOUR, EPOCH, EPOCHAL, LANES, SAM};
+use self::memory::{is_part_of_the_way, reserved};
 use self::naming::Naming;
 use self::rates::Rates;
 use self::renaming::Renaming;
@@ -37,12 +37,12 @@ use super::carrefour::preset::STEADY;
 use super::sam::{self, STEADY_ABOVE, Sam};
 use super::sharing;
 use super::views::Views;
-use super::{Choice, POLICIES, Pace, Policy, Registered};
+use super::{POLICIES, Pace, Policy, Registered};
 use crate::arbiter::Arbiter;
 use crate::candidate::{has_partner, partners};
 use crate::cost::{Facts, Partners, Sampled, Seen};
 use crate::model::Model;
-use crate::plan::{Kind, Outcome, Plan, Proposal, Refusal, Refused};
+use crate::plan::{Choice, Kind, Outcome, Plan, Proposal, Refusal, Refused};
 use crate::random::Random;
 use crate::topology::Topology;
 use crate::trial::Judged;
@@ -58,7 +58,7 @@ pub(super) const REGISTERED: Registered = Registered {
     presets: &["priced"],
     make: |preset| {
         let is_known = preset.is_none_or(|preset| preset == "priced");
-        is_known.then(|| Box::new(Auto::new()) as Box<dyn Policy>)
+        is_known.then(|| Box::new(Auto::default()) as Box<dyn Policy>)
     },
     in_auto: None,
 };
@@ -85,13 +85,6 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// The policy with all members of the table.
-    #[must_use]
-    pub fn new() -> Self {
-        let members = POLICIES.iter().filter_map(|policy| policy.in_auto);
-        Self::with_members(members.map(|make| make()).collect())
-    }
-
     /// The policy with these members beside SAM, AsymSched and Carrefour.
     #[must_use]
     pub fn with_members(members: Vec<Box<dyn Policy>>) -> Self {
@@ -106,14 +99,6 @@ impl Auto {
             arbiter: Arbiter::default(),
             calm: 0,
             choice: Choice::default(),
-        }
-    }
-
-    /// Tells the policies of threads that moved to other nodes with their memory.
-    fn rename(&mut self, model: &Model, topology: &Topology) {
-        for renamed in self.renaming.take(model) {
-            self.sam.rename(topology, &renamed);
-            self.members.iter_mut().for_each(|member| member.rename(topology, &renamed));
         }
     }
 
@@ -132,19 +117,11 @@ impl Auto {
             proposals.extend(self.sam.propose(model, topology, random));
         }
         proposals.extend(self.pairs(views, topology));
-        for (place, member) in self.members.iter_mut().enumerate() {
-            if let Some(model) = views.due(FIRST_MEMBER + place) {
+        if let Some(model) = views.due(EPOCHAL) {
+            for member in &mut self.members {
                 proposals.extend(member.propose(model, topology, random));
             }
-        }
-        if let Some(model) = views.due(ASYMSCHED) {
-            for proposal in self.asymsched.propose(model, topology, random) {
-                let bulk = (proposal.action.kind() == Kind::Bulk).then(|| proposal.action.pid());
-                if let Some(app) = bulk.flatten().and_then(|pid| model.app(pid)) {
-                    proposals.extend(unreplicate(app, &proposal));
-                }
-                proposals.push(proposal);
-            }
+            proposals.extend(self.asymsched.propose(model, topology, random));
         }
         if let Some(model) = views.due(CARREFOUR) {
             let free = reserved(model, &self.asymsched);
@@ -156,14 +133,13 @@ impl Auto {
     /// Proposals for pairs of threads that samples named, and sampling rates for naming pairs.
     /// Gains of pairs that wait for a trial are proposed in each look, to follow when it ends.
     fn pairs(&mut self, views: &Views<'_>, topology: &Topology) -> Vec<Proposal> {
-        let above = self.sam.thresholds(topology).coherence;
-        let over = views.due(SHARING);
+        let over = views.due(EPOCHAL);
         let is_early = self.naming.is_ripe() || self.arbiter.lets_wait(sharing::NAME);
-        let shown = over.or_else(|| views.so_far(SHARING).filter(|_| is_early));
+        let shown = over.or_else(|| views.so_far(EPOCHAL).filter(|_| is_early));
         let mut proposals = Vec::new();
         if let Some(model) = shown {
-            self.naming.answer(model, over.is_some(), topology, above);
-            proposals.extend(self.naming.propose(model, topology, above));
+            self.naming.answer(model, over.is_some(), topology);
+            proposals.extend(self.naming.propose(model, topology));
         }
         proposals.extend(self.naming.sample());
         proposals
@@ -194,12 +170,12 @@ impl Auto {
 
     /// Refuses the halves of exchanges whose other half is vetoed: both threads move or neither.
     fn hold_other_halves(&mut self, open: &mut Vec<Proposal>) {
-        let waiting = partners(&self.choice.vetoed);
+        let waiting = partners(&self.choice.refused);
         let is_half = |step: &mut Proposal| {
             step.policy == sam::REGISTERED.name && has_partner(step, &waiting)
         };
         let refused = |proposal| Refused { proposal, refusal: Refusal::PartnerRefused };
-        self.choice.vetoed.extend(open.extract_if(.., is_half).map(refused));
+        self.choice.refused.extend(open.extract_if(.., is_half).map(refused));
     }
 
     /// Moves of pages that Carrefour would propose now, though its lane is not due. If they win
@@ -224,19 +200,16 @@ impl Auto {
     /// Removes the chosen steps that Carrefour will propose later, and vetoes the proposals that
     /// wait for them.
     fn leave_for_later(&mut self, chosen: Vec<Proposal>, later: &[Proposal]) -> Vec<Proposal> {
-        if later.is_empty() {
-            return chosen;
-        }
         // A step from which the guard took pages is done at once.
         let is_later = |one: &Proposal| later.contains(one);
         let (waits, now): (Vec<_>, Vec<_>) = chosen.into_iter().partition(is_later);
         let pids: BTreeSet<Pid> = waits.iter().filter_map(|step| step.action.pid()).collect();
-        self.choice.vetoed.retain(|one| !is_later(&one.proposal));
+        self.choice.refused.retain(|one| !is_later(&one.proposal));
         if !waits.is_empty() {
             // It was predicted for all chosen steps together.
             self.choice.predicted.clear();
         }
-        for one in &mut self.choice.vetoed {
+        for one in &mut self.choice.refused {
             let gives_way = one.proposal.action.pid().is_some_and(|pid| pids.contains(&pid));
             if gives_way && matches!(one.refusal, Refusal::Conflict) {
                 one.refusal = Refusal::Vetoed { veto: Veto::PagesFirst };
@@ -251,13 +224,18 @@ impl Auto {
         self.asymsched.moves_memory(pid) || members.any(|one| one.is_under_way(pid))
     }
 
-    /// Whether SAM has had nothing to do for [`CALM`] intervals.
-    fn is_calm(&self) -> bool {
-        self.calm >= CALM
+    /// Replaces the requests for sampling rates by the rates that all policies together need.
+    fn set_rates(&mut self, steps: &mut Vec<Proposal>) {
+        let waits = |pid| {
+            let mut members = self.members.iter();
+            let is_asked = self.naming.is_open(pid) || self.asymsched.wants_samples(pid);
+            is_asked || members.any(|one| one.wants_samples(pid))
+        };
+        self.rates.merge(steps, waits);
     }
 
     fn veto(&mut self, proposal: Proposal, veto: Veto) {
-        self.choice.vetoed.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
+        self.choice.refused.push(Refused { proposal, refusal: Refusal::Vetoed { veto } });
     }
 
     fn choose(
@@ -269,20 +247,15 @@ impl Auto {
         if proposals.iter().all(|one| one.action.kind() == Kind::Sampling) {
             return proposals;
         }
-        let shown = || (0..self.lanes()).filter_map(|lane| views.due(lane));
-        let sampled = shown().chain(views.so_far(CARREFOUR)).max_by_key(|model| model.pages.len());
+        let shown = views.each_due().chain(views.so_far(CARREFOUR));
+        let sampled = shown.max_by_key(|model| model.pages.len());
         let model = self.window(views, &proposals);
         let Some((model, pages)) = model.zip(sampled) else { return Vec::new() };
-        let (facts, pages) = (
-            Facts::with_partners(model, topology, self.naming.partners()),
-            Sampled::of(pages, topology),
-        );
+        let facts = Facts::with_partners(model, topology, self.naming.partners());
+        let pages = Sampled::of(pages, topology);
         let seen = Seen { model, pages: &pages, topology, facts: &facts };
         let asked = |pid| self.naming.is_open(pid);
-        let chosen = self.arbiter.choose(seen, proposals, views.permits(), &asked);
-        self.choice.vetoed.extend(chosen.refused);
-        self.choice.predicted = chosen.predicted;
-        chosen.steps
+        self.arbiter.choose(seen, proposals, views.permits(), &asked, &mut self.choice)
     }
 
     /// The interval by which proposals are priced. Pages are priced by the interval in which they
@@ -293,26 +266,30 @@ impl Auto {
         if let Some(model) = views.due(CARREFOUR).filter(|_| moves_pages) {
             return Some(model);
         }
-        let longest =
-            (0..self.lanes()).filter_map(|lane| views.due(lane)).max_by_key(|model| model.elapsed);
+        let longest = views.each_due().max_by_key(|model| model.elapsed);
         if longest.is_some_and(|model| model.elapsed >= EPOCH) {
             return longest;
         }
-        views.so_far(SHARING).filter(|model| model.elapsed > Nanos(0)).or(longest)
+        views.so_far(EPOCHAL).filter(|model| model.elapsed > Nanos(0)).or(longest)
     }
 
     fn look(&mut self, model: &Model, topology: &Topology) {
         self.choice = Choice::default();
         self.naming.observe(model, self.sam.thresholds(topology).coherence);
-        self.rename(model, topology);
-        self.rates.forget_gone(model);
+        for renamed in self.renaming.take(model) {
+            self.sam.rename(topology, &renamed);
+            self.members.iter_mut().for_each(|member| member.rename(topology, &renamed));
+        }
+        self.rates.observe(model);
         self.arbiter.observe(model, topology);
     }
 }
 
 impl Default for Auto {
+    /// The policy with all members of the table.
     fn default() -> Self {
-        Self::new()
+        let members = POLICIES.iter().filter_map(|policy| policy.in_auto);
+        Self::with_members(members.map(|make| make()).collect())
     }
 }
 
@@ -323,7 +300,7 @@ impl Policy for Auto {
         topology: &Topology,
         random: &mut Random,
     ) -> Vec<Proposal> {
-        self.propose_due(&Views::all_due(self.lanes(), model), topology, random)
+        self.propose_due(&Views::all_due(LANES, model), topology, random)
     }
 
     fn propose_due(
@@ -343,7 +320,7 @@ impl Policy for Auto {
         let moves = |step: &Proposal| step.policy == sam::REGISTERED.name;
         let is_calm = !steps.iter().any(moves) && !self.naming.wants_touches();
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
-        self.rates.merge(&mut steps);
+        self.set_rates(&mut steps);
         steps
     }
 
@@ -354,7 +331,6 @@ impl Policy for Auto {
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         self.renaming.learn(plan, outcomes);
-        self.sam.learn(plan, outcomes);
         self.asymsched.learn(plan, outcomes);
         self.members.iter_mut().for_each(|member| member.learn(plan, outcomes));
         self.carrefour.learn(plan, outcomes);
@@ -376,7 +352,7 @@ impl Policy for Auto {
     fn wake(&mut self) -> Vec<Proposal> {
         self.calm = 0;
         let mut proposals = self.carrefour.look_again();
-        self.rates.merge(&mut proposals);
+        self.set_rates(&mut proposals);
         proposals
     }
 
@@ -393,18 +369,19 @@ impl Policy for Auto {
     }
 
     fn lanes(&self) -> usize {
-        FIRST_MEMBER + self.members.len()
+        LANES
     }
 
     fn pace(&self, lane: usize) -> Pace {
         let mut members = self.members.iter();
         let is_moving = self.asymsched.is_any_moving() || members.any(|one| one.is_any_under_way());
-        let others = match self.is_calm() && !is_moving {
+        let is_calm = self.calm >= CALM;
+        let others = match is_calm && !is_moving {
             true => self.carrefour.period().clamp(EPOCH, lane::LONGEST_PERIOD),
             false => EPOCH,
         };
         match lane {
-            SAM if self.is_calm() => Pace::every(lane::LONGEST_PERIOD),
+            SAM if is_calm => Pace::every(lane::LONGEST_PERIOD),
             SAM => self.sam.pace(0),
             CARREFOUR => Pace { shortest: lane::SOON, ..self.carrefour.pace(0) },
             _ => Pace::every(others),
@@ -412,7 +389,7 @@ impl Policy for Auto {
     }
 
     fn period(&self) -> Nanos {
-        (0..self.lanes()).map(|lane| self.pace(lane).period).min().unwrap_or(EPOCH)
+        (0..LANES).map(|lane| self.pace(lane).period).min().unwrap_or(EPOCH)
     }
 
     fn settles_within(&self) -> Nanos {
@@ -465,7 +442,7 @@ mod tests {
             })
         };
         let left = |vetoed: Proposal, mut open: Vec<Proposal>| {
-            let mut auto = Auto::new();
+            let mut auto = Auto::default();
             auto.veto(vetoed, Veto::MemoryMoves);
             auto.hold_other_halves(&mut open);
             open
@@ -479,16 +456,16 @@ mod tests {
 
     #[test]
     fn what_is_done_later_is_not_done_now_and_its_threads_are_told_why() {
-        let mut auto = Auto::new();
+        let mut auto = Auto::default();
         let conflict = |proposal| Refused { proposal, refusal: Refusal::Conflict };
-        auto.choice.vetoed = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
+        auto.choice.refused = vec![conflict(thread(1)), conflict(thread(2)), conflict(pages(3))];
         auto.choice.predicted = BTreeMap::from([(Pid(1), 0.2)]);
         let later = [pages(1), pages(3)];
         let now = auto.leave_for_later(vec![pages(1), thread(4)], &later);
         assert_eq!(now, [thread(4)]);
         assert!(auto.choice.predicted.is_empty(), "it was of the pages too");
         let told: Vec<_> =
-            auto.choice.vetoed.iter().map(|one| (&one.proposal, one.refusal)).collect();
+            auto.choice.refused.iter().map(|one| (&one.proposal, one.refusal)).collect();
         let waits = Refusal::Vetoed { veto: Veto::PagesFirst };
         assert_eq!(told, [(&thread(1), waits), (&thread(2), Refusal::Conflict)]);
     }

@@ -249,11 +249,8 @@ impl Carrefour {
         let max_collapses = self.preset.replication.as_ref()?.max_collapses;
         let over =
             self.apps.get_mut(&app.pid)?.note_collapses(app.replicas.as_deref()?, max_collapses);
-        let home = app.home().unwrap_or(0) as u16;
-        let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
-        let pages: Vec<PageMove> = over.into_iter().map(page).collect();
         let reason = CarrefourReason::Collapsed { more_than: max_collapses };
-        (!pages.is_empty()).then(|| proposal(Action::Unreplicate { pid: app.pid, pages }, reason))
+        (!over.is_empty()).then(|| proposal(dropped(app, over.into_iter()), reason))
     }
 
     fn propose_pages(
@@ -373,14 +370,9 @@ impl Policy for Carrefour {
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
         state::learn_of_copies(&mut self.apps, plan, outcomes);
         state::learn_of_threads(&mut self.apps, plan, outcomes);
-        for outcome in outcomes {
-            let Some(step) = plan
-                .steps
-                .get(outcome.step)
-                .filter(|step| step.policy == NAME && !matches!(step.reason, Reason::Undo(_)))
-            else {
-                continue;
-            };
+        let is_own =
+            |step: &Proposal| step.policy == NAME && !matches!(step.reason, Reason::Undo(_));
+        for (step, outcome) in plan.results(outcomes).filter(|(step, _)| is_own(step)) {
             let Some(state) = step.action.pid().and_then(|pid| self.apps.get_mut(&pid)) else {
                 continue;
             };
@@ -429,6 +421,13 @@ impl Policy for Carrefour {
             (None, _) => self.preset.quiet_period,
         }
     }
+}
+
+/// Drops the copies of these pages of an application.
+pub(super) fn dropped(app: &App, addresses: impl Iterator<Item = u64>) -> Action {
+    let home = app.home().unwrap_or(0) as u16;
+    let page = |address| PageMove { address, shift: PAGE_SHIFT, from: home, to: home };
+    Action::Unreplicate { pid: app.pid, pages: addresses.map(page).collect() }
 }
 
 fn proposal(action: Action, reason: CarrefourReason) -> Proposal {

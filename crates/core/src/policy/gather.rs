@@ -365,8 +365,7 @@ impl Policy for Gather {
     }
 
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        for outcome in outcomes.iter().filter(|outcome| outcome.plan == plan.number) {
-            let Some(step) = plan.steps.get(outcome.step) else { continue };
+        for (step, outcome) in plan.results(outcomes) {
             let Some(gathered) = step.action.pid().and_then(|pid| self.gathered.get_mut(&pid))
             else {
                 continue;
@@ -409,6 +408,11 @@ impl Policy for Gather {
 
     fn is_any_under_way(&self) -> bool {
         self.gathered.keys().any(|pid| self.is_under_way(*pid))
+    }
+
+    fn wants_samples(&self, pid: Pid) -> bool {
+        let gathered = self.gathered.get(&pid);
+        gathered.is_some_and(|one| matches!(one.phase, Phase::Following { .. }))
     }
 
     fn full_sampling(&self) -> Option<u64> {

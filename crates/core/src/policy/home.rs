@@ -309,10 +309,8 @@ impl Policy for Home {
 
     /// A thread that gets a mask from another policy belongs to that policy from then on.
     fn learn(&mut self, plan: &Plan, outcomes: &[Outcome]) {
-        let done = outcomes
-            .iter()
-            .filter(|outcome| outcome.plan == plan.number && outcome.result == StepResult::Done);
-        for step in done.filter_map(|outcome| plan.steps.get(outcome.step)) {
+        let results = plan.results(outcomes);
+        for (step, _) in results.filter(|(_, outcome)| outcome.result == StepResult::Done) {
             let Action::SetAffinity { tid, .. } = step.action else { continue };
             match step.reason {
                 Reason::Home(HomeReason::Hold { node, .. } | HomeReason::Beside { node, .. }) => {

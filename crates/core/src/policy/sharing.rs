@@ -132,6 +132,10 @@ impl Sharing {
         pairs: &[Pair],
         asked: &[bool],
     ) -> Vec<Proposal> {
+        if pairs.is_empty() {
+            self.is_page_round = false;
+            return Vec::new();
+        }
         let groups = clusters(pairs, model.threads.len());
         let threads = observe::sharers(model, topology, asked);
         let placed = place(&threads, &observe::cores(topology), groups, &self.preset);

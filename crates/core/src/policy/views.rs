@@ -84,6 +84,11 @@ impl<'a> Views<'a> {
         self.lanes.get(lane).filter(|view| view.is_due).map(|view| view.interval.model())
     }
 
+    /// The intervals of all lanes that decide in this step.
+    pub fn each_due(&self) -> impl Iterator<Item = &Model> {
+        self.lanes.iter().filter(|view| view.is_due).map(|view| view.interval.model())
+    }
+
     /// What was measured for a lane so far, whether it decides or not; `None` if there is no such
     /// lane.
     #[must_use]

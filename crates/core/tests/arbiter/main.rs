@@ -3,16 +3,17 @@
 mod mixed;
 mod pairs;
 
-use rondpoint_core::arbiter::{Arbiter, Chosen};
+use rondpoint_core::arbiter::Arbiter;
 use rondpoint_core::cost::{CopiesFromStart, Facts, Partners, Sampled, Seen, SpreadFromStart};
 use rondpoint_core::matrix::Matrix;
 use rondpoint_core::model::{App, Rung, Thread, Traffic, TrafficSource};
 use rondpoint_core::plan::{
-    Kind, Mechanism, NodeMove, PageMove, Permits, Permitted, Refusal, Refused, Sampling,
+    Choice, Kind, Mechanism, NodeMove, PageMove, Permits, Permitted, Refusal, Refused, Sampling,
 };
 use rondpoint_core::topology::synthetic;
 use rondpoint_core::trial::{Change, Comparison, Judged, Verdict};
 use rondpoint_core::{Action, Bytes, CpuSet, Model, Nanos, Pid, Proposal, Reason, Tid, Topology};
+use std::collections::BTreeMap;
 
 const PAGES: u64 = 1024;
 
@@ -62,6 +63,14 @@ fn gather() -> Proposal {
     step("other", Action::MoveProcessMemory { pid: Pid(1), nodes, freeze: false, memory })
 }
 
+/// The result of a choice.
+#[derive(Debug)]
+struct Chosen {
+    steps: Vec<Proposal>,
+    refused: Vec<Refused>,
+    predicted: BTreeMap<Pid, f64>,
+}
+
 /// What a choice is made beside.
 #[derive(Clone, Copy)]
 struct Beside<'a> {
@@ -87,7 +96,9 @@ impl Beside<'_> {
         let facts = Facts::with_partners(model, &topology, self.partners);
         let pages = Sampled::of(model, &topology);
         let seen = Seen { model, pages: &pages, topology: &topology, facts: &facts };
-        arbiter.choose(seen, proposals, self.permits, &|pid| self.asked.contains(&pid))
+        let (asked, mut choice) = (|pid| self.asked.contains(&pid), Choice::default());
+        let steps = arbiter.choose(seen, proposals, self.permits, &asked, &mut choice);
+        Chosen { steps, refused: choice.refused, predicted: choice.predicted }
     }
 }
 

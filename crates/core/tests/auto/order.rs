@@ -3,9 +3,9 @@
 use crate::scene::{Host, World, machine, pages, process, second};
 use expect_test::expect;
 use rondpoint_core::controller::{Controller, Input, Settings};
-use rondpoint_core::plan::{Refusal, Refused, Sampling};
+use rondpoint_core::plan::{Choice, Refusal, Refused, Sampling};
 use rondpoint_core::policy::auto::Veto;
-use rondpoint_core::policy::{Choice, by_name};
+use rondpoint_core::policy::by_name;
 use rondpoint_core::{
     Action, Model, Nanos, Observation, Policy, Proposal, Random, Reason, Topology,
 };
@@ -99,7 +99,7 @@ impl Policy for Shy {
         let action = Action::SetSampling { pid: None, sampling: Sampling::Off };
         let proposal = Proposal { policy: "shy", action, reason: Reason::Other("a test".into()) };
         let refused = Refused { proposal, refusal: Refusal::Vetoed { veto: Veto::MemoryMoves } };
-        Choice { vetoed: vec![refused], ..Choice::default() }
+        Choice { refused: vec![refused], ..Choice::default() }
     }
 }
 

@@ -85,7 +85,7 @@ fn model(apps: &[Drawn], topology: &Topology) -> Model {
 /// Six seconds of the same on a host that obeys: what was proposed and held in each.
 fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
     let topology = topology(asymmetric);
-    let (mut auto, mut random) = (Auto::new(), Random::new(1));
+    let (mut auto, mut random) = (Auto::default(), Random::new(1));
     let mut model = model(apps, &topology);
     let mut steps = Vec::new();
     for second in 1..=6 {
@@ -105,7 +105,7 @@ fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
         };
         let outcomes: Vec<Outcome> = proposals.iter().enumerate().map(outcome).collect();
         auto.learn(&plan, &outcomes);
-        steps.push((proposals, auto.take_choice().vetoed));
+        steps.push((proposals, auto.take_choice().refused));
     }
     steps
 }

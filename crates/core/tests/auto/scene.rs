@@ -86,7 +86,7 @@ fn joined(before: &Model, now: &Model) -> Model {
 
 impl World {
     pub(crate) fn new(topology: Topology, host: Host) -> Self {
-        Self::of(Auto::new(), topology, host)
+        Self::of(Auto::default(), topology, host)
     }
 
     /// A world without one of the members of `auto`, for scenes of the others.
@@ -115,7 +115,7 @@ impl World {
     pub(crate) fn decide(&mut self, model: &Model) -> (Vec<Proposal>, Vec<Refused>) {
         model.check(&self.topology).expect("a model without contradictions");
         let mut proposals = self.propose(model);
-        let vetoed = self.auto.take_choice().vetoed;
+        let vetoed = self.auto.take_choice().refused;
         self.learn(proposals.clone());
         let second = model.at.0 / 1_000_000_000;
         let sampling = proposals.extract_if(.., |one| is_sampling(one));

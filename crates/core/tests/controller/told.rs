@@ -4,8 +4,8 @@ use crate::world::{PID, Twist, World};
 use rondpoint_core::controller::{Controller, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run;
-use rondpoint_core::plan::Refusal;
-use rondpoint_core::policy::{Choice, Policy, views::Views};
+use rondpoint_core::plan::{Choice, Refusal};
+use rondpoint_core::policy::{Policy, views::Views};
 use rondpoint_core::trial::Judged;
 use rondpoint_core::{
     Action, CpuSet, Model, Nanos, Outcome, Plan, Proposal, Random, Reason, Tid, Topology,

@@ -11,7 +11,9 @@ use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism, Undo};
 use rondpoint_core::policy::sam::Phase;
 use rondpoint_core::{Action, Bytes, Nanos, Reason};
-use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling};
+use scene::{
+    Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling, staying,
+};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
     expected.assert_eq(&stage.admit(proposals));
@@ -202,6 +204,20 @@ fn a_placement_is_done_whole_or_not_at_all() {
     assert_eq!(told.matches("admit").count(), 3, "{told}");
     assert!(told.ends_with("thread 30 of 3 to CPUs 4-7: calls per second used up\n"), "{told}");
     assert!(poor.admit(vec![affinity(3, 30, "0-3")]).ends_with("calls per second used up\n"));
+}
+
+#[test]
+fn a_placement_waits_if_a_thread_that_stays_may_not_be_pinned() {
+    let mut stage = Stage::new();
+    stage.model.threads[1].exempt = Some(Exemption::OwnAffinity);
+    check(
+        &mut stage,
+        vec![placement(1, 10, "4-7"), staying(1, 11, "0-3")],
+        expect![[r#"
+            refuse thread 10 of 1 to CPUs 4-7: a thread that should move with it stays
+            refuse thread 11 of 1 to CPUs 0-3: not to be touched: it has chosen its CPUs itself
+        "#]],
+    );
 }
 
 #[test]

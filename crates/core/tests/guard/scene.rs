@@ -193,3 +193,9 @@ pub(crate) fn placement(pid: u32, tid: u32, list: &str) -> Proposal {
         ..affinity(pid, tid, list)
     }
 }
+
+/// The pin of a thread that stays in an AsymSched placement.
+pub(crate) fn staying(pid: u32, tid: u32, list: &str) -> Proposal {
+    let reason = AsymSchedReason::Staying { node: 0 };
+    Proposal { reason: Reason::AsymSched(reason), ..affinity(pid, tid, list) }
+}

@@ -86,6 +86,12 @@ impl State {
         }
     }
 
+    /// Whether samples are to find the pages that follow. A full migration moves all pages, so it
+    /// needs none.
+    pub(super) fn wants_samples(&self) -> bool {
+        !matches!(self.phase, Phase::Stable | Phase::Bulk)
+    }
+
     /// Advances the phase of the application with this model index. Returns its request, if any.
     pub(super) fn step(&mut self, model: &Model, index: usize, preset: &Preset) -> Option<Request> {
         let phase = core::mem::take(&mut self.phase);

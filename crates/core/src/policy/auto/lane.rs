@@ -1,22 +1,22 @@
 //! The lanes of `auto` and their times.
 //!
-//! SAM decides at its own period while it has something to do, otherwise with the other lanes. The
-//! other lanes decide once an epoch. While neither SAM nor AsymSched has anything to do, they
-//! decide with Carrefour, whose period grows while it finds nothing.
+//! SAM decides at its own period while it has something to do, otherwise with the other lanes.
+//! Carrefour has its own lane, because its period grows while it finds nothing. The others share a
+//! lane and decide once an epoch. While neither SAM nor they have anything to do, they decide with
+//! Carrefour.
 
 use crate::policy::carrefour::preset::STEADY;
 use crate::units::Nanos;
 
 /// SAM's lane. In it `auto` also updates its state from each interval.
 pub(super) const SAM: usize = 0;
-/// Pairs of threads that samples name.
-pub(super) const SHARING: usize = 1;
-/// AsymSched.
-pub(super) const ASYMSCHED: usize = 2;
-/// Carrefour.
-pub(super) const CARREFOUR: usize = 3;
-/// The first lane of the members; each member has a lane.
-pub(super) const FIRST_MEMBER: usize = 4;
+/// Carrefour's lane.
+pub(super) const CARREFOUR: usize = 1;
+/// The lane of all others: pairs of threads that samples name, the members and AsymSched. Of two
+/// equally long intervals, its interval gives the prices of threads, so it is the last.
+pub(super) const EPOCHAL: usize = 2;
+/// Number of lanes.
+pub(super) const LANES: usize = 3;
 
 /// An epoch: the period of all policies but SAM.
 pub(super) const EPOCH: Nanos = Nanos::from_secs(1);

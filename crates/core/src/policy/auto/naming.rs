@@ -50,6 +50,8 @@ struct Question {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Naming {
     now: Nanos,
+    /// SAM's threshold, lines per second of CPU time.
+    above: f64,
     /// Whether there were samples before, so that this machine has them.
     has_samples: bool,
     partners: Partners,
@@ -60,7 +62,7 @@ impl Naming {
     /// Updates the questions from one interval. `above` = SAM's threshold, lines per second of CPU
     /// time.
     pub(super) fn observe(&mut self, model: &Model, above: f64) {
-        self.now = model.at;
+        (self.now, self.above) = (model.at, above);
         self.has_samples |= model.sensing.rung == Rung::Samples;
         self.partners.forget_gone(model);
         self.questions
@@ -74,13 +76,13 @@ impl Naming {
                 question.open_since.get_or_insert(self.now);
             }
         }
-        self.drop_wrong_guesses(model, above);
+        self.drop_wrong_guesses(model);
     }
 
     /// Closes the questions about processes whose remote accesses turned out to be of memory. While
     /// nothing tells caches from memory, a lull is no answer.
-    fn drop_wrong_guesses(&mut self, model: &Model, above: f64) {
-        let rests_until = self.now + NAMED_FOR;
+    fn drop_wrong_guesses(&mut self, model: &Model) {
+        let (rests_until, above) = (self.now + NAMED_FOR, self.above);
         let is_told = |app: &&App| !is_guess(model, app) && !exchanges(model, app, above);
         for app in model.apps.iter().filter(is_told) {
             let question = self.questions.get_mut(&app.pid);
@@ -126,8 +128,8 @@ impl Naming {
 
     /// Answers questions by the samples that were collected for [`RIPE`] or longer. `is_over`: an
     /// epoch ends. Before that, samples are enough if they name a partner for every thread.
-    pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology, above: f64) {
-        let Self { now, partners, questions, .. } = self;
+    pub(super) fn answer(&mut self, model: &Model, is_over: bool, topology: &Topology) {
+        let Self { now, above, partners, questions, .. } = self;
         let app_of = |touch: &Touch| model.threads[touch.thread as usize].app;
         let touched: BTreeSet<usize> = model.touches.iter().map(app_of).collect();
         for (index, app) in model.apps.iter().enumerate() {
@@ -136,12 +138,12 @@ impl Naming {
             let collected = now.since(since);
             let is_ripe = collected >= RIPE;
             let is_over = is_over && is_ripe;
-            let exchanges = exchanges(model, app, above);
+            let exchanges = exchanges(model, app, *above);
             let pairs = (exchanges && is_ripe && touched.contains(&index)).then(|| {
                 let asked: Vec<bool> = (0..model.apps.len()).map(|one| one == index).collect();
                 Sharing::new(Preset::EXCHANGING).pairs(model, topology, &asked)
             });
-            let needs = || needed(model, app, above, collected);
+            let needs = || needed(model, app, *above, collected);
             let answer = pairs.filter(|pairs| is_over || names_all(pairs, needs()));
             if answer.is_some() || collected >= PATIENCE {
                 question.open_since = None;
@@ -157,29 +159,12 @@ impl Naming {
     }
 
     /// Proposes moves that join pairs, in processes that exchange data.
-    pub(super) fn propose(
-        &mut self,
-        model: &Model,
-        topology: &Topology,
-        above: f64,
-    ) -> Vec<Proposal> {
-        let asked: Vec<bool> = model.apps.iter().map(|app| exchanges(model, app, above)).collect();
-        let is_asked = |place: &usize| asked[model.threads[*place].app];
-        let known = self.partners.pairs(model);
-        let pairs: Vec<Pair> = known
-            .filter(|(lower, ..)| is_asked(lower))
-            .map(|(lower, upper, samples)| Pair {
-                lower: lower as u32,
-                upper: upper as u32,
-                samples,
-            })
-            .collect();
-        match pairs.is_empty() {
-            true => Vec::new(),
-            false => {
-                Sharing::new(Preset::EXCHANGING).propose_pairs(model, topology, &pairs, &asked)
-            }
-        }
+    pub(super) fn propose(&self, model: &Model, topology: &Topology) -> Vec<Proposal> {
+        let asked = model.apps.iter().map(|app| exchanges(model, app, self.above));
+        let asked: Vec<bool> = asked.collect();
+        let mut pairs = self.partners.pairs(model);
+        pairs.retain(|pair| asked[model.threads[pair.lower as usize].app]);
+        Sharing::new(Preset::EXCHANGING).propose_pairs(model, topology, &pairs, &asked)
     }
 }
 

@@ -286,9 +286,9 @@ pub(super) fn learn_of_threads(
     plan: &Plan,
     outcomes: &[Outcome],
 ) {
-    for outcome in outcomes.iter().filter(|outcome| outcome.result.has_effect()) {
-        let action = plan.steps.get(outcome.step).map(|step| &step.action);
-        let Some(Action::SetAffinity { pid, .. }) = action else { continue };
+    let results = plan.results(outcomes);
+    for (step, _) in results.filter(|(_, outcome)| outcome.result.has_effect()) {
+        let Action::SetAffinity { pid, .. } = &step.action else { continue };
         if let Some(state) = apps.get_mut(pid) {
             state.colocated.disturb();
             state.last.iter_mut().for_each(|round| round.is_disturbed = true);
@@ -302,8 +302,7 @@ pub(super) fn learn_of_copies(
     plan: &Plan,
     outcomes: &[Outcome],
 ) {
-    for outcome in outcomes {
-        let Some(step) = plan.steps.get(outcome.step) else { continue };
+    for (step, outcome) in plan.results(outcomes) {
         let StepResult::Pages(counts) = &outcome.result else { continue };
         match &step.action {
             Action::Replicate { pid, pages } => {

@@ -5,6 +5,7 @@
 //! sample with every other thread that is in the set already. Time is linear in the samples; pages
 //! are taken one after the other, so no set outlives its page.
 
+pub use crate::cost::Pair;
 use alloc::vec;
 use alloc::vec::Vec;
 use hashbrown::HashTable;
@@ -12,17 +13,6 @@ use hashbrown::HashTable;
 /// Largest number of threads that may share one page. A page with more is global data, says nothing
 /// about groups and is ignored, as [Tam] does. The number is our choice and bounds the time.
 const MAX_SHARERS: usize = 32;
-
-/// Two threads and the number of their common samples. Threads are indices in the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pair {
-    /// The lower thread.
-    pub lower: u32,
-    /// The higher thread.
-    pub upper: u32,
-    /// Samples of either on pages that the other had touched before.
-    pub samples: u32,
-}
 
 /// Pairs with at least `minimum` common samples, most samples first, then by thread.
 ///
