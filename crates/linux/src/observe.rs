@@ -401,6 +401,9 @@ impl Observer {
         }
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
+            if let Some(sampler) = &mut self.sensors.sampler {
+                counters.reopened().iter().for_each(|cpu| sampler.ring_is_lost(*cpu));
+            }
         }
         let glance = match self.sensors.managing {
             true => self.glance_of_look(machine_traffic.as_ref(), controller_lines.as_deref()),

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rondpoint_core::observation::Samples;
 
-use super::cpu_ring::send_to;
+use super::cpu_ring::{largest, pages_of, send_to};
 use super::sampler::MAX_SAMPLES;
 use super::subject::Subject;
 use super::translation::Translation;
@@ -28,10 +28,10 @@ use crate::syscall::memory::{AuxMemory, page_bytes};
 /// Bytes of a CPU's buffer (our choice): some thousand operations of 40 to 60 bytes. A half-full
 /// buffer wakes this process.
 const AUX_BYTES: usize = 256 * 1024;
-/// Pages of the ring of records about the buffer (our choice).
-const RECORD_PAGES: usize = 4;
+/// Bytes of the ring of records about the buffer (our choice).
+const RECORD_BYTES: usize = 16 * 1024;
 /// The same with records of task switches, each about 50 bytes: 5,000 of them (our choice).
-const SWITCH_PAGES: usize = 64;
+const SWITCH_BYTES: usize = 256 * 1024;
 /// Fields of a record.
 const FIELDS: u64 = sample_type::IDENTIFIER | sample_type::TID | sample_type::CPU;
 
@@ -130,8 +130,10 @@ fn with_switches(event: &Event) -> Event {
 
 impl Area {
     fn map(event: BorrowedFd<'_>, layout: Layout, all_tasks: bool) -> io::Result<Self> {
-        let ring = Ring::new(event, if all_tasks { SWITCH_PAGES } else { RECORD_PAGES })?;
-        let aux = ring.map_aux(event, (AUX_BYTES / page_bytes()).max(1))?;
+        let bytes = if all_tasks { SWITCH_BYTES } else { RECORD_BYTES };
+        let ring = largest(pages_of(bytes, page_bytes()), |pages| Ring::new(event, pages))?;
+        let pages = pages_of(AUX_BYTES, page_bytes());
+        let aux = largest(pages, |pages| ring.map_aux(event, pages))?;
         Ok(Self { ring, aux, layout, switches: all_tasks.then(Switches::default) })
     }
 
@@ -178,7 +180,7 @@ impl Area {
             }
         }
         // No record tells of a buffer that was full when its task came to the CPU.
-        trouble.full |= taken >= AUX_BYTES as u64 / 2;
+        trouble.full |= taken >= self.aux.bytes() as u64 / 2;
         trouble
     }
 }
@@ -237,10 +239,11 @@ mod tests {
 
     impl Unit {
         fn new() -> Self {
-            Self::with(RECORD_PAGES)
+            Self::with(RECORD_BYTES)
         }
 
-        fn with(pages: usize) -> Self {
+        fn with(bytes: usize) -> Self {
+            let pages = pages_of(bytes, page_bytes());
             let file = tempfile::tempfile().unwrap();
             let bytes = (1 + pages) * page_bytes() + AUX_BYTES.max(page_bytes());
             file.set_len(bytes as u64).unwrap();
@@ -336,7 +339,7 @@ mod tests {
         let mut unit = Unit::new();
         let layout = Layout { sample_type: FIELDS, ..Layout::default() };
         let mut area = Area::map(unit.file.as_fd(), layout, false).unwrap();
-        assert_eq!(unit.word(AUX_OFFSET), ((1 + RECORD_PAGES) * page_bytes()) as u64);
+        assert_eq!(unit.word(AUX_OFFSET), ((1 + unit.pages) * page_bytes()) as u64);
         let (mut samples, translation) = (Samples::default(), translation());
         assert_eq!(area.drain(&translation, &mut samples), Trouble::default());
         assert!(samples.list.is_empty());
@@ -397,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_buffer_of_all_tasks_belongs_to_the_task_that_ran_at_its_time() {
-        let mut unit = Unit::with(SWITCH_PAGES);
+        let mut unit = Unit::with(SWITCH_BYTES);
         // A tick is four nanoseconds, and tick 0 was at 1000.
         unit.set(CAPABILITIES, &(1u64 << 4).to_ne_bytes());
         let mut scale = [0u16, 10].map(u16::to_ne_bytes).concat();

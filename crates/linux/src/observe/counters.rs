@@ -30,6 +30,8 @@ pub struct TreeCounters {
     /// What is opened anew on a CPU that was off, if the events are those of all tasks. A task's
     /// own events count there again by themselves.
     returning: Option<Returning>,
+    /// The CPUs that the last reading opened anew.
+    reopened: Vec<usize>,
     stopped: Cell<bool>,
     /// Whether some events are counted in user mode only, because the kernel refused more.
     pub user_only: bool,
@@ -81,7 +83,8 @@ impl TreeCounters {
         }
         let returning = subject.is_all_tasks().then(|| Returning::new(subject, topology));
         let stopped = Cell::new(false);
-        let mut counters = Self { cpus, returning, stopped, user_only: false };
+        let reopened = Vec::new();
+        let mut counters = Self { cpus, returning, reopened, stopped, user_only: false };
         let mut problems = Vec::new();
         for part in group::parts(events, room) {
             let Err(problem) = counters.add(&part, subject, topology) else { continue };
@@ -155,17 +158,26 @@ impl TreeCounters {
     /// As read(2).
     pub fn read(&mut self) -> Result<Vec<CpuReading>, LinuxError> {
         let returning = self.returning.as_ref().filter(|_| !self.stopped.get());
-        let read = |on: &mut CpuCounters| {
+        self.reopened.clear();
+        let mut readings = Vec::with_capacity(self.cpus.len());
+        for on in &mut self.cpus {
             let before = on.last.cpu_time;
             let reading = on.read()?;
             if let Some(returning) = returning
                 && reading.cpu_time == before
+                && returning.reopen(on)
             {
-                returning.reopen(on);
+                self.reopened.push(reading.cpu);
             }
-            Ok(reading)
-        };
-        self.cpus.iter_mut().map(read).collect()
+            readings.push(reading);
+        }
+        Ok(readings)
+    }
+
+    /// Indices of the CPUs whose events the last reading opened anew, because the CPU was off.
+    #[must_use]
+    pub fn reopened(&self) -> &[usize] {
+        &self.reopened
     }
 }
 
@@ -330,7 +342,9 @@ fn beside(one: Counter, other: Counter) -> Counter {
 }
 
 /// DRAM requests by `[accessing][holding]`. They are counted by target node if the machine can.
-/// Otherwise local and remote requests give them if at most two nodes have memory.
+/// Otherwise local and remote requests give them if at most two nodes have memory, and each node
+/// has CPUs. A remote request is one to another socket, so memory without CPUs (CXL) is in neither
+/// count.
 #[must_use]
 pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matrix<Counter>> {
     let nodes = topology.node_count();
@@ -354,7 +368,8 @@ pub fn node_traffic(readings: &[CpuReading], topology: &Topology) -> Option<Matr
     if with_memory.is_subset(&targets) {
         return Some(matrix);
     }
-    if with_memory.len() > 2 || nodes > 2 || !targets.is_empty() {
+    let is_of_sockets = nodes <= 2 && topology.compute_nodes().len() == nodes;
+    if with_memory.len() > 2 || !is_of_sockets || !targets.is_empty() {
         return None;
     }
     total(readings, Metric::LocalDram)?;

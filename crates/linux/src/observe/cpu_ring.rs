@@ -13,9 +13,9 @@ use crate::perf::ring::Ring;
 use crate::syscall::memory::page_bytes;
 use crate::syscall::perf::set_output;
 
-/// Most data pages of a ring: 256 KiB. With the control page it is below the 516 KiB that every
-/// user may lock per CPU (`kernel.perf_event_mlock_kb`).
-const RING_PAGES: usize = 64;
+/// Most bytes of data of a ring. With the control page, of 64 KiB at most, they are below the 516
+/// KiB that every user may lock per CPU (`kernel.perf_event_mlock_kb`).
+const RING_BYTES: usize = 256 * 1024;
 
 /// Fields of a sample.
 pub(super) const FIELDS: u64 = sample_type::IDENTIFIER
@@ -46,7 +46,8 @@ pub(super) fn owner(fields: u64) -> Event {
     let mut attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
     attr.sample_type = fields;
     attr.flags |= flag::TASK | flag::COMM | flag::SAMPLE_ID_ALL | flag::WATERMARK;
-    attr.wakeup = u32::try_from(RING_PAGES * page_bytes() / 2).unwrap_or(u32::MAX);
+    // At half of the ring, whatever its size (`ring_buffer_init`, kernel/events/ring_buffer.c).
+    attr.wakeup = 0;
     Event { name: "task records".to_string(), attr, cpus: None }
 }
 
@@ -113,15 +114,55 @@ pub(super) fn send_to(
 
 /// Maps the largest ring that may be locked.
 fn map_ring(event: &OpenEvent) -> Result<Ring, LinuxError> {
-    let mut pages = RING_PAGES;
+    let ring = largest(pages_of(RING_BYTES, page_bytes()), |pages| Ring::new(event.as_fd(), pages));
+    ring.map_err(|source| {
+        let attempted = "the ring of a CPU".to_string();
+        LinuxError::Call { call: "mmap", attempted, source }
+    })
+}
+
+/// Number of pages of `page` bytes in `bytes`, at least 1.
+pub(super) fn pages_of(bytes: usize, page: usize) -> usize {
+    (bytes / page).max(1)
+}
+
+/// Maps an area of `pages` pages, or of half as many while the kernel lets no more be locked.
+///
+/// # Errors
+/// As `map` with the last number of pages.
+pub(super) fn largest<T>(mut pages: usize, map: impl Fn(usize) -> io::Result<T>) -> io::Result<T> {
     loop {
-        match Ring::new(event.as_fd(), pages) {
-            Ok(ring) => return Ok(ring),
+        match map(pages) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > 1 => pages /= 2,
-            Err(source) => {
-                let attempted = format!("a ring of {pages} pages");
-                return Err(LinuxError::Call { call: "mmap", attempted, source });
-            }
+            mapped => return mapped,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_has_as_many_bytes_whatever_the_size_of_a_page() {
+        let pages = |page| pages_of(RING_BYTES, page);
+        assert_eq!([pages(4096), pages(16_384), pages(65_536), pages(1 << 20)], [64, 16, 4, 1]);
+        assert_eq!(owner(FIELDS).attr.wakeup, 0, "half of what was mapped");
+    }
+
+    #[test]
+    fn what_may_not_be_locked_is_halved_until_it_may() {
+        let errno = |errno| io::Error::from_raw_os_error(errno);
+        let may = |most| {
+            largest(64, |pages| if pages <= most { Ok(pages) } else { Err(errno(libc::EPERM)) })
+        };
+        assert_eq!([may(100), may(9), may(1)].map(Result::unwrap), [64, 8, 1]);
+        assert_eq!(may(0).unwrap_err().raw_os_error(), Some(libc::EPERM));
+        let tried = std::cell::Cell::new(0);
+        let other = largest(64, |pages| {
+            tried.set(pages);
+            Err::<usize, _>(errno(libc::EINVAL))
+        });
+        assert_eq!((other.is_err(), tried.get()), (true, 64), "another error stays");
     }
 }

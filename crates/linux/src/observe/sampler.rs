@@ -8,6 +8,7 @@
 mod ours;
 mod pinned;
 mod returning;
+mod sourceless;
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,6 +33,7 @@ use crate::syscall::time::own_cpu_time_ns;
 use ours::Ours;
 use pinned::Shown;
 use returning::Returning;
+use sourceless::Sourceless;
 
 /// Most samples of one interval (our choice). Further ones count as lost.
 pub const MAX_SAMPLES: usize = 1 << 20;
@@ -84,8 +86,8 @@ pub struct Sampler {
     /// Kind of the samples.
     pub kind: Kind,
     rings: Vec<CpuRing>,
-    /// Buffers of [`Plan::buffer`] at the present level: one for each CPU, or none.
-    buffers: Vec<Buffer>,
+    /// Buffers of [`Plan::buffer`] at the present level, by CPU, or empty. An off CPU has none.
+    buffers: Vec<Option<Buffer>>,
     /// The event of the buffers at the full rate; `None` if the kernel refused it.
     buffered: Option<Event>,
     layout: Layout,
@@ -112,7 +114,8 @@ pub struct Sampler {
     /// The CPUs to open anew after they were off, if the events are those of all tasks.
     returning: Option<Returning>,
     shown: Shown,
-    /// Sentence about a pinned event without a counter, not yet taken.
+    sourceless: Sourceless,
+    /// Sentence about events whose samples do not come or are of no use, not yet taken.
     lost_counter: Option<String>,
     /// Number of sampled faults on pages without an earlier sample, since the sampler was opened.
     pub first_touches: u64,
@@ -173,6 +176,7 @@ impl Sampler {
             online: plan.online.clone(),
             returning: Returning::of(subject, topology, &plan.online),
             shown: Shown::default(),
+            sourceless: Sourceless::default(),
             lost_counter: None,
             first_touches: 0,
         };
@@ -204,7 +208,8 @@ impl Sampler {
                 Err(problem) => problems.push(problem),
             }
         }
-        if sampler.buffers.is_empty() && sampler.rings.iter().all(|ring| ring.events.is_empty()) {
+        let is_buffered = sampler.buffers.iter().any(Option::is_some);
+        if !is_buffered && sampler.rings.iter().all(|ring| ring.events.is_empty()) {
             let event = sampling(&faults(), &accepted, 1);
             sampler.kind = Kind::Faults;
             sampler.add(&event, subject, topology)?;
@@ -244,8 +249,7 @@ impl Sampler {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let open = |cpu| Buffer::open(event, subject, topology.kernel_cpu(cpu));
-        let opened = on_cpus(self.rings.len(), open)?;
-        self.buffers = opened.into_iter().flatten().collect();
+        self.buffers = on_cpus(self.rings.len(), open)?;
         Ok(())
     }
 
@@ -364,14 +368,15 @@ impl Sampler {
     /// owner ends. [`Sampler::drain`] then switches to another owner.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let rings = self.rings.iter().flat_map(|ring| ring.owners.get(ring.waker)).map(AsFd::as_fd);
-        rings.chain(self.buffers.iter().filter_map(Buffer::descriptor))
+        rings.chain(self.buffers.iter().flatten().filter_map(Buffer::descriptor))
     }
 
     /// Sets each ring's waker to the first owner with a living task.
     fn find_wakers(&mut self) {
         loop {
             let rings = self.rings.iter_mut().map(|ring| (&ring.owners, &mut ring.waker));
-            let buffers = self.buffers.iter_mut().map(|buffer| (&buffer.events, &mut buffer.waker));
+            let buffers = self.buffers.iter_mut().flatten();
+            let buffers = buffers.map(|buffer| (&buffer.events, &mut buffer.waker));
             let mut wakers: Vec<(&Vec<OpenEvent>, &mut usize)> =
                 rings.chain(buffers).filter(|(owners, waker)| **waker < owners.len()).collect();
             let fds: Vec<_> =
@@ -407,7 +412,7 @@ impl Sampler {
     }
 
     fn drain_buffers(&mut self) {
-        for buffer in &mut self.buffers {
+        for buffer in self.buffers.iter_mut().flatten() {
             let trouble = buffer.drain(&self.translation, &mut self.samples);
             self.news.bad_records += trouble.bad_records;
             self.news.first_problem = self.news.first_problem.or(trouble.first);
@@ -444,6 +449,7 @@ impl Sampler {
     }
 
     fn keep(&mut self, sample: &Sample, mode: Mode) {
+        self.note_source(sample);
         // Accesses of the kernel are not the program's, but its faults on user memory are.
         if self.kind == Kind::Accesses && mode == Mode::Kernel {
             return;

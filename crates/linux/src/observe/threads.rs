@@ -10,6 +10,7 @@ use rondpoint_core::observation::{Counter, Counters};
 use rondpoint_core::{Nanos, Tid};
 
 use super::counters::named;
+use crate::LinuxError;
 use crate::perf::attr::{Attr, TYPE_HARDWARE, flag};
 use crate::perf::generation::Metric;
 use crate::perf::group::{OpenGroup, parts};
@@ -65,18 +66,27 @@ pub struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// Opens the groups, without refused ones. `None` if all are refused.
+    /// Opens the groups. Of a refused group the events that open alone are kept: the unit may have
+    /// fewer counters than its table says, or two events that need the same one. `None` if nothing
+    /// opens.
     #[must_use]
     pub fn open(plan: &ThreadPlan, tid: Tid) -> Option<Self> {
         let target = Target { task: tid.0 as i32, cpu: -1 };
         let start = |attr: &mut Attr| {
             attr.flags &= !flag::DISABLED;
         };
-        let open = |group: &Vec<(Metric, Event)>| {
+        let open = |group: &[(Metric, Event)]| {
             let (metrics, events): (Vec<Metric>, Vec<Event>) = group.iter().cloned().unzip();
-            Some((metrics, OpenGroup::open(&events, target, start).ok()?))
+            OpenGroup::open(&events, target, start).map(|group| (metrics, group))
         };
-        let groups: Vec<(Vec<Metric>, OpenGroup)> = plan.groups.iter().filter_map(open).collect();
+        let mut groups: Vec<(Vec<Metric>, OpenGroup)> = Vec::new();
+        for group in &plan.groups {
+            match open(group) {
+                Ok(opened) => groups.push(opened),
+                Err(error) if group.len() == 1 || is_of_none(&error) => {}
+                Err(_) => groups.extend(group.chunks(1).filter_map(|one| open(one).ok())),
+            }
+        }
         (!groups.is_empty()).then_some(Self { groups, last: None })
     }
 
@@ -113,6 +123,11 @@ impl ThreadCounters {
     }
 }
 
+/// Whether an error is no event's: the thread has ended, or no descriptor is left.
+fn is_of_none(error: &LinuxError) -> bool {
+    matches!(error.errno(), Some(libc::ESRCH | libc::EMFILE | libc::ENFILE))
+}
+
 #[cfg(test)]
 mod tests {
     use rondpoint_core::observation::Event as Known;
@@ -141,6 +156,19 @@ mod tests {
         assert!(counts.get(Known::SnoopLocal).unwrap().value > misses.value);
         // It has run since, so it is not told the same again.
         assert!(counters.read().get(Known::LlcMisses).unwrap().value > misses.value);
+    }
+
+    #[test]
+    fn of_a_refused_group_what_opens_alone_is_counted() {
+        let mut plan = plan(&[Metric::LlcMisses, Metric::LlcHits]);
+        let refused = plan.groups[1].iter_mut().find(|(metric, _)| *metric == Metric::LlcHits);
+        refused.unwrap().1.attr.kind = 9_999;
+        let mut counters = ThreadCounters::open(&plan, Tid(0)).unwrap();
+        let busy = std::time::Instant::now();
+        while busy.elapsed().as_millis() < 2 {}
+        let counts = counters.read();
+        assert!(counts.get(Known::LlcMisses).is_some_and(|misses| misses.value > 0));
+        assert_eq!(counts.get(Known::LlcHits), None);
     }
 
     #[test]

@@ -90,6 +90,10 @@ impl Translation {
     /// One operation sampled by Arm's SPE, without the page's size, in the topology's numbers.
     #[must_use]
     pub(super) fn operation(&self, of: &Operation, origin: Origin) -> Option<AddressSample> {
+        let of = match self.vendor {
+            Vendor::Ampere => of.with_source_of_ampere(),
+            _ => *of,
+        };
         let (address, served) = (of.address?, of.served_by_neoverse()?);
         let (cpu, node) = self.place(origin.cpu, address, of.physical.unwrap_or(0))?;
         Some(AddressSample {
@@ -170,6 +174,29 @@ mod tests {
         assert_eq!(source(3, 17), Source::Dram);
         assert_eq!(source(3, 33), Source::CacheRemoteModified);
         assert_eq!(source(3, 900), Source::Unknown);
+    }
+
+    #[test]
+    fn a_source_of_spe_is_read_in_the_processors_own_numbers() {
+        let source = |vendor, number| {
+            let operation = Operation {
+                address: Some(0x5008),
+                physical: Some(33 << 12),
+                is_memory: true,
+                source: Some(number),
+                ..Operation::default()
+            };
+            let origin = Origin { process: 7, thread: 8, cpu: 3 };
+            translation_of(vendor).operation(&operation, origin).unwrap().source
+        };
+        assert_eq!(
+            (source(Vendor::Arm, 0x8), source(Vendor::Ampere, 0x8)),
+            (Source::Private, Source::FirstLevel)
+        );
+        assert_eq!(
+            (source(Vendor::Arm, 0xe), source(Vendor::Ampere, 0x7)),
+            (Source::Dram, Source::Dram)
+        );
     }
 
     /// The word of a load without a level: `PERF_MEM_NA` with the operation of a load.

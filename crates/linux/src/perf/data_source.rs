@@ -18,6 +18,14 @@ pub enum Vendor {
     Amd,
     /// Arm's SPE.
     Arm,
+    /// Arm's SPE with the data sources of an AmpereOneX.
+    Ampere,
+}
+
+impl Vendor {
+    fn is_arm(self) -> bool {
+        matches!(self, Self::Arm | Self::Ampere)
+    }
 }
 
 /// The level that served an access, in the model's terms.
@@ -88,7 +96,11 @@ const LVL_PRIVATE: u64 = 0x20;
 const LVL_L3: u64 = 0x40;
 const LVL_LOCAL_RAM: u64 = 0x80;
 const LVL_REMOTE_RAM: u64 = 0x100 | 0x200;
-const LVL_REMOTE_CACHE: u64 = 0x400 | 0x800;
+/// A cache one hop away, on AMD that of a near core complex.
+const LVL_NEAR_CACHE: u64 = 0x400;
+/// A cache two hops away, on AMD that of a far core complex.
+const LVL_FAR_CACHE: u64 = 0x800;
+const LVL_REMOTE_CACHE: u64 = LVL_NEAR_CACHE | LVL_FAR_CACHE;
 const SNOOP_HIT: u64 = 0x04;
 const SNOOP_HITM: u64 = 0x10;
 const NUM_L3: u64 = 3;
@@ -139,8 +151,20 @@ impl DataSource {
             // For caches only the hops show another node (1: another core of the same node). For
             // memory the level does too, and kernels before 5.16 give no hops.
             Vendor::Amd if self.is_ram() => flagged,
+            // Kernels from 6.1 to 6.6 give no hops, and for a cache the level alone.
+            Vendor::Amd if hops == 0 => self.level() & LVL_FAR_CACHE != 0,
             Vendor::Amd => hops >= HOPS_OTHER_NODE,
-            Vendor::Intel | Vendor::Arm => flagged,
+            Vendor::Intel | Vendor::Arm | Vendor::Ampere => flagged,
+        }
+    }
+
+    /// Whether another core's cache in the same node is told for sure. AMD before Zen 4 has one
+    /// source for the last level and the near core complexes, whose level has both bits. Nearly all
+    /// of those are the last level's.
+    fn is_near_cache(self) -> bool {
+        match self.level() & (LVL_NEAR_CACHE | LVL_L3) {
+            0 => self.level_number() == NUM_ANY_CACHE,
+            level => level == LVL_NEAR_CACHE,
         }
     }
 
@@ -159,7 +183,7 @@ impl DataSource {
         let number = self.level_number();
         let modified = self.snoop() & SNOOP_HITM != 0;
         // Arm marks every line from the system cache as a snoop that hit.
-        let snooped = self.snoop() & SNOOP_HIT != 0 && vendor != Vendor::Arm;
+        let snooped = self.snoop() & SNOOP_HIT != 0 && !vendor.is_arm();
         let forwarded = self.bits(38, 2) != 0 || snooped;
         Some(if self.is_ram() {
             match (number, remote) {
@@ -182,14 +206,14 @@ impl DataSource {
             ServedBy::InFlight
         } else if number == NUM_PRIVATE || self.level() & LVL_PRIVATE != 0 {
             // A second level that a peer forwarded from is the peer's (Arm's "peer core").
-            if vendor == Vendor::Arm && forwarded {
+            if vendor.is_arm() && forwarded {
                 ServedBy::LocalCache { modified }
             } else if self.missed() {
                 ServedBy::Unknown
             } else {
                 ServedBy::Private
             }
-        } else if number == NUM_ANY_CACHE {
+        } else if self.is_near_cache() {
             ServedBy::LocalCache { modified }
         } else if number == NUM_L3 || self.level() & LVL_L3 != 0 {
             if modified || forwarded {
@@ -274,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn amds_caches_are_told_apart_by_the_level_where_the_kernel_gives_no_hops() {
+        let check = |text, expected| check(Vendor::Amd, text, expected);
+        check("op=2 lvl=802 snoop=10", ServedBy::RemoteCache { modified: true });
+        check("op=2 lvl=802 num=b", ServedBy::RemoteCache { modified: false });
+        check("op=2 lvl=402", ServedBy::LocalCache { modified: false });
+        check("op=2 lvl=102", ServedBy::RemoteDram);
+        check("op=2 lvl=82", ServedBy::LocalDram);
+        check("op=2 lvl=42", ServedBy::LastLevel);
+    }
+
+    #[test]
+    fn the_one_source_of_older_amds_for_both_caches_of_a_node_is_the_last_level() {
+        check(Vendor::Amd, "op=2 lvl=442", ServedBy::LastLevel);
+        check(Vendor::Amd, "op=2 lvl=442 num=b hops=1", ServedBy::LastLevel);
+    }
+
+    #[test]
     fn arm_may_say_remote_and_nothing_more() {
         check(Vendor::Arm, "op=2 num=f remote=1", ServedBy::RemoteUnknown);
         check(Vendor::Arm, "op=2 lvl=1 num=f remote=1 snoopx=2", ServedBy::RemoteUnknown);
@@ -327,7 +368,7 @@ mod tests {
         fn reserved_bits_never_change_the_answer(bits: u64, reserved in 0u64..1 << 13) {
             let clean = DataSource(bits & ((1 << 51) - 1));
             let noisy = DataSource(clean.0 | reserved << 51);
-            for vendor in [Vendor::Intel, Vendor::Amd, Vendor::Arm] {
+            for vendor in [Vendor::Intel, Vendor::Amd, Vendor::Arm, Vendor::Ampere] {
                 prop_assert_eq!(clean.served_by(vendor), noisy.served_by(vendor));
             }
         }

@@ -207,6 +207,10 @@ pub fn advice(errno: Option<i32>, paranoid: Option<i64>, holds_perfmon: bool) ->
     let is_above = paranoid.is_some_and(|level| level > STRICTEST_FOR_PERFMON);
     let level = if holds_perfmon && is_above { STRICTEST_FOR_PERFMON } else { -1 };
     match errno {
+        Some(libc::EACCES | libc::EPERM) if paranoid.is_some_and(|level| level < 0) => format!(
+            "{cause}; the level allows them, so a container's filter, a security module or \
+             lockdown refuses them"
+        ),
         Some(libc::EACCES | libc::EPERM) => format!(
             "{cause}; `sudo sysctl kernel.perf_event_paranoid={level}` allows them until the next \
              boot"
@@ -304,6 +308,9 @@ mod tests {
         // What Debian refuses to CAP_PERFMON, the kernel's own default allows.
         assert!(refused(3, true).contains("`sudo sysctl kernel.perf_event_paranoid=2`"));
         assert!(refused(2, true).contains("paranoid=-1"));
+        // A lower level does not help where the level allows all.
+        let text = refused(-1, false);
+        assert!(!text.contains("sudo") && text.contains("a container's filter"), "{text}");
         assert!(!cause(Some(libc::EACCES), Some(3)).contains("sysctl kernel"));
         assert!(advice(Some(libc::ENOENT), None, false).contains("virtual machines"));
     }

@@ -132,6 +132,7 @@ impl Generation {
             vendor: match cap("data_source").or(entry.vendor.clone()).as_deref() {
                 Some("amd") => Vendor::Amd,
                 Some("arm") => Vendor::Arm,
+                Some("ampere") => Vendor::Ampere,
                 _ => Vendor::Intel,
             },
             counters: counters.or(entry.counters).unwrap_or(4),

@@ -21,6 +21,9 @@ const TABLES: [(&str, Option<&str>, &str); 6] = [
     ("generic.toml", None, include_str!("processors/generic.toml")),
 ];
 
+/// Name of the samples in [`Entry::absent`].
+const SAMPLES: &str = "address_samples";
+
 /// Version of the tables' format.
 const SCHEMA: u32 = 2;
 
@@ -46,7 +49,7 @@ pub struct Entry {
     /// `tools/perf/pmu-events/arch`.
     #[serde(default)]
     pub witness: Vec<String>,
-    /// Vendor of the conventions that its samples follow: `intel`, `amd` or `arm`.
+    /// Vendor of the conventions that its samples follow: `intel`, `amd`, `arm` or `ampere`.
     pub vendor: Option<String>,
     /// Number of events that a core counts at once, beside instructions and cycles.
     pub counters: Option<usize>,
@@ -73,7 +76,7 @@ pub struct When {
     /// Patterns of vendor, family and model, one of which fits.
     #[serde(default)]
     pub cpu: Vec<String>,
-    /// Beginning of the processor's name, for processors without numbers.
+    /// Beginning of the processor's name in any case, for processors without numbers.
     pub name: Option<String>,
 }
 
@@ -167,6 +170,8 @@ pub fn all() -> impl Iterator<Item = Entry> {
 /// The generations of `all` that may fit a vendor's processors. Tables are parsed lazily, because
 /// every managed program waits for it.
 pub(super) fn of_vendor(vendor: &str) -> impl Iterator<Item = Entry> {
+    // Hygon's processors are relatives of AMD's, in the same table.
+    let vendor = if vendor == "HygonGenuine" { "AuthenticAMD" } else { vendor };
     generations(move |of| of.is_none_or(|of| of == vendor))
 }
 
@@ -187,9 +192,11 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
     let parent = all.iter().find(|other| other.name == *parent);
     let parent = parent.unwrap_or_else(|| panic!("{}: inherits what is not there", entry.name));
     let mut whole = inherited(parent, all);
+    let Sample { loads, stores, buffer, .. } = &entry.sample;
+    let samples = !loads.is_empty() || !stores.is_empty() || buffer.is_some();
     whole.absent.retain(|name, _| {
         let counted = entry.uncore.iter().any(|line| line.metric.name() == name);
-        !counted && !entry.core.contains_key(name)
+        !counted && !entry.core.contains_key(name) && !(samples && name == SAMPLES)
     });
     whole.core.retain(|name, _| !entry.absent.contains_key(name));
     whole.uncore.retain(|line| {
@@ -239,7 +246,11 @@ impl When {
     pub(super) fn fits(&self, identity: &CpuIdentity, has_alias: impl Fn(&str) -> bool) -> bool {
         match (&self.alias, &self.name) {
             (Some(alias), _) => has_alias(alias),
-            (None, Some(name)) => identity.name.starts_with(name.as_str()),
+            // The kernel writes "POWER10" and "Power11".
+            (None, Some(name)) => {
+                let begin = identity.name.get(..name.len());
+                begin.is_some_and(|begin| begin.eq_ignore_ascii_case(name))
+            }
             (None, None) => {
                 self.cpu.is_empty() || self.cpu.iter().any(|pattern| is_in(pattern, identity))
             }

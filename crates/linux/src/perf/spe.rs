@@ -230,6 +230,18 @@ pub mod event {
     pub const REMOTE_ACCESS: u64 = 1 << 10;
 }
 
+/// Numbers of data sources on a Neoverse.
+mod source {
+    pub(super) const L1: u64 = 0x0;
+    pub(super) const L2: u64 = 0x8;
+    pub(super) const PEER_CORE: u64 = 0x9;
+    pub(super) const LOCAL_CLUSTER: u64 = 0xa;
+    pub(super) const SYSTEM_CACHE: u64 = 0xb;
+    pub(super) const PEER_CLUSTER: u64 = 0xc;
+    pub(super) const REMOTE: u64 = 0xd;
+    pub(super) const DRAM: u64 = 0xe;
+}
+
 /// An iterator over the operations of a buffer. An incomplete operation at the end is dropped.
 pub struct Operations<'a> {
     packets: Packets<'a>,
@@ -286,18 +298,29 @@ impl Operation {
         }
     }
 
+    /// The operation of an AmpereOneX with its data source in Neoverse's numbers
+    /// (tools/perf/util/arm-spe.c, Linux 6.14). A number without a meaning there is dropped.
+    #[must_use]
+    pub fn with_source_of_ampere(self) -> Self {
+        let source = self.source.and_then(|number| {
+            Some(match number {
+                // A cache of the chip, or a device.
+                0x0 => source::PEER_CORE,
+                0x3 => source::SYSTEM_CACHE,
+                0x5 => source::REMOTE,
+                0x7 => source::DRAM,
+                0x8 => source::L1,
+                0x9 => source::L2,
+                _ => return None,
+            })
+        });
+        Self { source, ..self }
+    }
+
     /// The level that served the operation on a Neoverse N1, N2, V1 or V2, which have the same
     /// numbers (Technical Reference Manuals, "Data source packet"). `None` for no memory access.
     #[must_use]
     pub fn served_by_neoverse(&self) -> Option<ServedBy> {
-        const L1: u64 = 0x0;
-        const L2: u64 = 0x8;
-        const PEER_CORE: u64 = 0x9;
-        const LOCAL_CLUSTER: u64 = 0xa;
-        const SYSTEM_CACHE: u64 = 0xb;
-        const PEER_CLUSTER: u64 = 0xc;
-        const REMOTE: u64 = 0xd;
-        const DRAM: u64 = 0xe;
         let has = |bit: u64| self.events & bit != 0;
         let by_events = || match () {
             () if has(event::REMOTE_ACCESS) => ServedBy::RemoteUnknown,
@@ -305,15 +328,15 @@ impl Operation {
             () => ServedBy::Unknown,
         };
         self.is_memory.then(|| match self.source {
-            Some(L1) => ServedBy::FirstLevel,
-            Some(L2) => ServedBy::Private,
+            Some(source::L1) => ServedBy::FirstLevel,
+            Some(source::L2) => ServedBy::Private,
             // No packet has the state of the line in the other cache.
-            Some(PEER_CORE | LOCAL_CLUSTER | PEER_CLUSTER) => {
+            Some(source::PEER_CORE | source::LOCAL_CLUSTER | source::PEER_CLUSTER) => {
                 ServedBy::LocalCache { modified: false }
             }
-            Some(SYSTEM_CACHE) => ServedBy::LastLevel,
-            Some(REMOTE) => ServedBy::RemoteUnknown,
-            Some(DRAM) => ServedBy::LocalDram,
+            Some(source::SYSTEM_CACHE) => ServedBy::LastLevel,
+            Some(source::REMOTE) => ServedBy::RemoteUnknown,
+            Some(source::DRAM) => ServedBy::LocalDram,
             // Stores have no data source packet.
             Some(_) | None => by_events(),
         })
@@ -421,13 +444,13 @@ mod tests {
         assert_eq!(second.served_by_neoverse(), Some(ServedBy::RemoteUnknown));
     }
 
+    fn missed_load(source: u8) -> Operation {
+        Operations::new(&load(source, event::L1_REFILL as u16)).next().unwrap().unwrap()
+    }
+
     #[test]
     fn sources_of_neoverse_are_told_apart() {
-        let served = |source: u8| {
-            let bytes = load(source, event::L1_REFILL as u16);
-            let operation = Operations::new(&bytes).next().unwrap().unwrap();
-            operation.served_by_neoverse().unwrap()
-        };
+        let served = |source| missed_load(source).served_by_neoverse().unwrap();
         let peer = ServedBy::LocalCache { modified: false };
         let sources = [0x0, 0x8, 0x9, 0xa, 0xb, 0xc, 0xd, 0xe, 0x7].map(served);
         let expected = [
@@ -446,6 +469,22 @@ mod tests {
         let store =
             Operation { is_memory: true, events: event::REMOTE_ACCESS, ..Default::default() };
         assert_eq!(store.served_by_neoverse(), Some(ServedBy::RemoteUnknown));
+    }
+
+    #[test]
+    fn sources_of_ampere_have_numbers_of_their_own() {
+        let served =
+            |source| missed_load(source).with_source_of_ampere().served_by_neoverse().unwrap();
+        let expected = [
+            ServedBy::LocalCache { modified: false },
+            ServedBy::LastLevel,
+            ServedBy::RemoteUnknown,
+            ServedBy::LocalDram,
+            ServedBy::FirstLevel,
+            ServedBy::Private,
+            ServedBy::Unknown,
+        ];
+        assert_eq!([0x0, 0x3, 0x5, 0x7, 0x8, 0x9, 0x1].map(served), expected);
     }
 
     proptest! {

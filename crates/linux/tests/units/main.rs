@@ -8,6 +8,7 @@ mod machine;
 use machine::{Machine, machine, machine_as, shown};
 use rondpoint_core::Topology;
 use rondpoint_core::topology::{Link, synthetic};
+use rondpoint_linux::perf::data_source::Vendor;
 use rondpoint_linux::perf::generation::{Metric, UncoreMetric};
 use rondpoint_linux::perf::whole;
 
@@ -101,7 +102,7 @@ fn skylake_filters_misses_in_the_upper_half_of_config1() {
 fn ice_lake_spreads_the_mask_over_two_places() {
     use UncoreMetric::*;
     let it = machine("icelake-sp");
-    assert_eq!((core(&it, Metric::LocalDram), it.available.counters), ("4:0x1d3".to_string(), 8));
+    assert_eq!((core(&it, Metric::LocalDram), it.available.counters), ("4:0x1d3".to_string(), 4));
     let reads = "8: uncore_imc_0 11:0xf04 on 0,32 … uncore_imc_11 18:0xf04 on 0,32";
     assert_eq!(uncore(&it, ControllerReads), reads, "not the free running ones");
     let local = uncore(&it, MissesLocal);
@@ -130,10 +131,22 @@ fn sapphire_and_granite_rapids_and_sierra_forest_differ_where_they_should() {
     assert!(forest.available.absent.contains_key("remote_hitm"));
     let local = uncore(&forest, MissesLocal);
     assert!(local.starts_with("324: uncore_cha_0 100:0xc826fe00000135 on 0,144 "), "{local}");
+    let rooms = [&sapphire, &granite, &forest].map(|it| it.available.counters);
+    assert_eq!(rooms, [4, 4, 8], "memory events of the first two fit four of eight counters");
     let parts = whole::traffic(&forest.available, &forest.topology);
     assert_eq!(cells(&forest), [((0, 0), 24), ((0, 1), 24), ((1, 0), 24), ((1, 1), 24)]);
     // Eight of 108 agents, each counting three kinds of request.
     assert!(parts.iter().all(|part| part.scale == (108, 8)));
+}
+
+#[test]
+fn clearwater_forest_tells_remote_caches_where_sierra_forest_does_not() {
+    let it = machine_as("sierra-forest", Some("GenuineIntel 6 0xdd"));
+    assert_eq!((it.available.generation.as_str(), it.available.counters), ("clearwater-forest", 8));
+    let codes = [Metric::LlcHits, Metric::RemoteHitm, Metric::LocalHitm, Metric::LocalDram];
+    assert_eq!(codes.map(|metric| core(&it, metric)), ["4:0x1cd1", "4:0x8d3", "4:0x8d4", "none"]);
+    assert!(!it.available.absent.contains_key("remote_hitm"));
+    assert_eq!(cells(&it), [((0, 0), 24), ((0, 1), 24), ((1, 0), 24), ((1, 1), 24)]);
 }
 
 #[test]
@@ -165,6 +178,10 @@ fn relatives_with_the_same_units_differ_in_their_codes() {
     let first = machine_as("amd-zen2", Some("AuthenticAMD 23 0x1"));
     assert_eq!(first.available.generation, "amd-zen1");
     assert_eq!(core(&first, Metric::LocalDram), "none");
+    let dhyana = machine_as("amd-zen2", Some("HygonGenuine 24 0x0"));
+    assert_eq!(dhyana.available.generation, "amd-zen1");
+    let later = machine_as("amd-zen2", Some("HygonGenuine 24 0x4"));
+    assert_eq!((samples(&later), uncore(&later, LinkOut)), (samples(&dhyana), "none".to_string()));
     let third = machine_as("amd-zen2", Some("AuthenticAMD 25 0x1"));
     assert_eq!(core(&third, Metric::RemoteDram), "4:0x4044");
     assert_eq!(core(&third, Metric::LocalForward), "4:0x444");
@@ -294,8 +311,14 @@ fn a_mesh_is_asked_for_the_home_nodes_that_it_lists() {
 }
 
 #[test]
-fn ampere_one_counts_reads_of_each_controller_and_samples_nothing() {
+fn ampere_one_counts_reads_of_each_controller_and_only_its_successor_samples() {
     use UncoreMetric::*;
+    let x = machine_as("ampere-one-2", Some("0xc0 - 0xac4"));
+    assert_eq!(x.available.generation, "ampere-one-x");
+    let buffer = x.available.buffer.as_ref().map(shown);
+    assert_eq!(buffer.as_deref(), Some("9:0x600010003,0x0,0x64 on 0-383"));
+    assert_eq!(x.available.vendor, Vendor::Ampere);
+    assert!(!x.available.absent.contains_key("address_samples"));
     let it = machine("ampere-one-2");
     assert_eq!(it.available.generation, "ampere-one");
     let reads = "15: ampere_mcu_pmu_0 10:0xf on 0 … ampere_mcu_pmu_15 24:0xf on 192";
@@ -303,6 +326,7 @@ fn ampere_one_counts_reads_of_each_controller_and_samples_nothing() {
     let nodes: Vec<usize> = controllers(&it).iter().map(|(node, ..)| *node).collect();
     assert_eq!(nodes, [[0; 7].as_slice(), &[1; 8]].concat());
     assert!(it.available.buffer.is_none() && it.available.sample.is_empty());
+    assert!(it.available.absent.contains_key("address_samples"));
 }
 
 #[test]
@@ -313,4 +337,13 @@ fn hybrid_and_unknown_processors_count_the_generic_events() {
     assert!(hybrid.available.uncore.is_empty() && hybrid.available.sample.is_empty());
     let power = machine("power9");
     assert_eq!(core(&power, Metric::RemoteDram), "4:0x3c04a");
+    let older = machine_as("power9", Some("POWER8 (raw)"));
+    assert_eq!(core(&older, Metric::LlcMisses), "none", "its generic event is the first level's");
+    let arm = machine("arm-other");
+    assert_eq!(arm.available.generation, "generic-arm");
+    let misses = [Metric::LlcMisses, Metric::RemoteDram].map(|metric| core(&arm, metric));
+    assert_eq!(misses, ["8:0x37", "8:0x31"], "not those of the first level");
+    let newer = machine_as("graviton3", Some("0x41 - 0xd84"));
+    assert_eq!(newer.available.generation, "neoverse-v3");
+    assert_eq!(core(&newer, Metric::StallCycles), "8:0x4005");
 }

@@ -96,7 +96,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
         let has = |metric| self.available.core.iter().any(|(found, _)| *found == metric);
         // As `observe::counters::node_traffic` does it.
         let by_distance = has(Metric::LocalDram) && has(Metric::RemoteDram);
-        if metric == Metric::DramNode(0) && by_distance && self.topology.node_count() <= 2 {
+        let nodes = self.topology.node_count();
+        let are_sockets = nodes <= 2 && self.topology.compute_nodes().len() == nodes;
+        if metric == Metric::DramNode(0) && by_distance && are_sockets {
             return derived(name, "local_dram and remote_dram, with two nodes");
         }
         self.missing(name)
@@ -275,6 +277,11 @@ mod tests {
         };
         assert_eq!(of("node:2 core:2"), State::Derived);
         assert_eq!(of("node:4 core:2"), State::Missing);
+        let mut description = synthetic::describe("node:2 core:2").expect("a machine");
+        description.cpus.retain(|cpu| cpu.node == 0);
+        let machine = Topology::new(description).expect("memory without CPUs");
+        let told = told(&available, &machine, |_| None);
+        assert_eq!(state(&told, "dram_node").0, State::Missing, "CXL is no other socket");
     }
 
     #[test]

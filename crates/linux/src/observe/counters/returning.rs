@@ -28,11 +28,15 @@ impl Returning {
     }
 
     /// Opens everything anew on a CPU whose clock stands still: that of a CPU that is on always
-    /// runs. While it is off the kernel refuses, and the old events stay.
-    pub(super) fn reopen(&self, on: &mut CpuCounters) {
-        if let Ok(opened) = self.opened(on) {
+    /// runs. While it is off the kernel refuses, and the old events stay. Returns whether it opened
+    /// them.
+    pub(super) fn reopen(&self, on: &mut CpuCounters) -> bool {
+        let opened = self.opened(on);
+        let is_open = opened.is_ok();
+        if let Ok(opened) = opened {
             *on = opened;
         }
+        is_open
     }
 
     fn opened(&self, on: &CpuCounters) -> Result<CpuCounters, LinuxError> {

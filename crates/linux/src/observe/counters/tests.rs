@@ -65,6 +65,17 @@ fn local_and_remote_make_the_matrix_of_two_nodes_and_of_no_more() {
     assert_eq!(node_traffic(&[reading(1, &[])], &two), None);
 }
 
+/// A node of memory alone is behind a link of a socket, and no remote request goes there.
+#[test]
+fn remote_requests_are_not_those_to_memory_without_cpus() {
+    let counts = [(Metric::LocalDram, counter(5, 1, 1)), (Metric::RemoteDram, counter(3, 1, 1))];
+    let mut description = synthetic::describe("node:2 core:2").unwrap();
+    description.cpus.retain(|cpu| cpu.node == 0);
+    let machine = Topology::new(description).unwrap();
+    assert_eq!((machine.node_count(), machine.cpu_count()), (2, 2));
+    assert_eq!(node_traffic(&[reading(1, &counts)], &machine), None);
+}
+
 #[test]
 fn the_task_clock_of_this_thread_is_split_by_cpu() {
     let machine = synthetic::parse("node:1 core:1").unwrap();
@@ -153,8 +164,12 @@ fn a_cpu_that_was_off_is_counted_again_on_top_of_what_it_had() {
     }
     let (off, seen) = (ran(&mut counters), ran(&mut counters));
     assert_eq!(off, seen, "nothing is counted, and nothing is lost");
+    // On the other CPUs nothing ever ran.
+    let all: Vec<usize> = (0..machine.cpu_count()).collect();
+    assert_eq!(counters.reopened(), all);
     let on = ran(&mut counters);
     assert!(on.0 > seen.0 && on.1 > seen.1, "{on:?} {seen:?}");
+    assert_eq!(counters.reopened().len(), machine.cpu_count() - 1, "one is on");
     counters.stop(true).unwrap();
     let (stopped, later) = (ran(&mut counters), ran(&mut counters));
     assert_eq!(stopped, later, "what is stopped on purpose is left alone");

@@ -69,7 +69,7 @@ impl Sampler {
         self.revive();
     }
 
-    /// A sentence about a pinned event without a counter, once.
+    /// A sentence about a pinned event without a counter, or samples of no use, once.
     pub fn take_lost_counter(&mut self) -> Option<String> {
         self.lost_counter.take()
     }
@@ -128,6 +128,28 @@ mod tests {
         let note = sampler.take_lost_counter().unwrap();
         assert!(note.starts_with("no samples of minor-faults: pinned events"), "{note}");
         assert!(!sampler.take().0.stores && sampler.take_lost_counter().is_none(), "told once");
+    }
+
+    #[test]
+    fn samples_that_tell_no_access_are_told_of_and_dropped() {
+        use crate::perf::data_source::DataSource;
+        use crate::perf::record::Mode;
+        use crate::perf::sample::Sample;
+        const NO_ACCESS: u64 = 1;
+        const LOAD: u64 = 2;
+        let machine = crate::topology::discover(&crate::Root::live()).unwrap().topology;
+        let mut sampler = sampler(&machine);
+        let sample = |source| Sample { source: DataSource(source), ..Sample::default() };
+        let row = |sampler: &mut Sampler, source, times| {
+            (0..times).for_each(|_| sampler.keep(&sample(source), Mode::User));
+            sampler.take_lost_counter()
+        };
+        assert_eq!(row(&mut sampler, NO_ACCESS, 60_000), None);
+        assert_eq!(row(&mut sampler, LOAD, 1), None);
+        assert_eq!(row(&mut sampler, NO_ACCESS, 60_000), None);
+        let note = row(&mut sampler, NO_ACCESS, 6_000).unwrap();
+        assert!(note.contains("IBS") && note.contains("6.1"), "{note}");
+        assert!(sampler.take().0.list.is_empty());
     }
 
     #[test]

@@ -78,6 +78,15 @@ impl Sampler {
         self.returning = Some(returning);
     }
 
+    /// Opens the ring of a CPU, an index of the topology, at the next look. The list did not show
+    /// that this CPU was off, because it was on again before a look.
+    pub fn ring_is_lost(&mut self, cpu: usize) {
+        let cpus = self.returning.as_mut().map(|returning| &mut returning.cpus);
+        if let Some((_, is_off)) = cpus.and_then(|cpus| cpus.get_mut(cpu)) {
+            *is_off = true;
+        }
+    }
+
     fn reopen_on(&mut self, index: usize, cpu: u32, subject: &Subject) -> Result<(), LinuxError> {
         let mut ring = open_ring(&owner(self.layout.sample_type), subject, cpu)?;
         if let Some(level) = self.level.filter(|_| !self.paused) {
@@ -90,11 +99,9 @@ impl Sampler {
             if let Some(event) = &self.buffered
                 && let Some(buffer) = Buffer::open(&slower(event.clone(), level), subject, cpu)?
             {
-                // A CPU that was off when the buffers were opened has none.
-                match self.buffers.len() == self.rings.len() {
-                    true => self.buffers[index] = buffer,
-                    false => self.buffers.push(buffer),
-                }
+                let cpus = self.rings.len();
+                self.buffers.resize_with(cpus, || None);
+                self.buffers[index] = Some(buffer);
             }
         }
         self.rings[index] = ring;
@@ -125,11 +132,10 @@ mod tests {
         sampler.take().0.list.len()
     }
 
-    #[test]
-    fn a_cpu_that_is_on_again_is_sampled_again() {
+    /// A sampler of this thread that takes it for all tasks, and the file with the list of CPUs.
+    fn sampler(folder: &Path) -> (Sampler, PathBuf, String) {
         let machine = crate::topology::discover(&Root::live()).unwrap().topology;
-        let folder = tempfile::tempdir().unwrap();
-        let online = folder.path().join("online");
+        let online = folder.join("online");
         let all: Vec<u32> = (0..machine.cpu_count()).map(|cpu| machine.kernel_cpu(cpu)).collect();
         let all = cpulist::format(&all);
         fs::write(&online, &all).unwrap();
@@ -148,6 +154,13 @@ mod tests {
         let (mut sampler, _) = Sampler::open(&subject, &machine, translation, &plan).unwrap();
         assert!(sampler.returning.is_none(), "a task's events stay");
         sampler.returning = Some(Returning::new(&subject, &machine, &online));
+        (sampler, online, all)
+    }
+
+    #[test]
+    fn a_cpu_that_is_on_again_is_sampled_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut sampler, online, all) = sampler(folder.path());
         assert!(faulted(&mut sampler) >= PAGES);
         // What the kernel does when the CPUs go off.
         sampler.rings.iter_mut().for_each(|ring| ring.events.clear());
@@ -158,6 +171,20 @@ mod tests {
         assert_eq!((faulted(&mut sampler), faulted(&mut sampler)), (0, 0), "no list, no news");
         fs::write(&online, &all).unwrap();
         assert_eq!(faulted(&mut sampler), 0, "the look that finds it");
+        assert!(faulted(&mut sampler) >= PAGES);
+    }
+
+    #[test]
+    fn a_cpu_that_was_off_between_two_looks_is_sampled_again_if_its_counts_tell() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut sampler, ..) = sampler(folder.path());
+        assert!(faulted(&mut sampler) >= PAGES);
+        sampler.rings.iter_mut().for_each(|ring| ring.events.clear());
+        assert!(faulted(&mut sampler) < PAGES);
+        assert_eq!(faulted(&mut sampler), 0, "the list has not changed");
+        let cpus = sampler.rings.len();
+        (0..=cpus).for_each(|cpu| sampler.ring_is_lost(cpu));
+        assert_eq!(faulted(&mut sampler), 0, "the look that opens it");
         assert!(faulted(&mut sampler) >= PAGES);
     }
 }

@@ -4,9 +4,6 @@ use super::*;
 use crate::perf::metric::Metric;
 use crate::perf::spec::EventSpec;
 
-/// Names that `absent` may have beside those of metrics.
-const SAMPLES: [&str; 1] = ["address_samples"];
-
 fn placeholders_filled(text: &str) -> String {
     let fillings = [("{node}", "0"), ("{node_bit}", "0x1"), ("{link}", "0"), ("{latency}", "30")];
     fillings.iter().fold(text.to_string(), |text, (name, value)| text.replace(name, value))
@@ -44,9 +41,11 @@ fn what_is_absent_is_a_metric_that_is_not_counted() {
         for name in entry.absent.keys() {
             let outside = entry.uncore.iter().find(|line| line.metric.name() == name);
             let known = Metric::named(name).is_some() || UncoreMetric::named(name).is_some();
-            assert!(known || SAMPLES.contains(&name.as_str()), "{}: `{name}`", entry.name);
+            assert!(known || name == SAMPLES, "{}: `{name}`", entry.name);
             assert!(!entry.core.contains_key(name), "{}: `{name}` is counted", entry.name);
             assert!(outside.is_none(), "{}: `{name}` is counted", entry.name);
+            let is_buffered = name == SAMPLES && entry.sample.buffer.is_some();
+            assert!(!is_buffered, "{}: `{name}` come through a buffer", entry.name);
         }
     }
 }
@@ -86,12 +85,15 @@ fn processors_find_their_table() {
     check("GenuineIntel", 6, &[0x8f, 0xcf], "sapphire-rapids");
     check("GenuineIntel", 6, &[0xad, 0xae], "granite-rapids");
     check("GenuineIntel", 6, &[0xaf], "sierra-forest");
-    check("GenuineIntel", 6, &[0x01, 0x3c, 0x97, 0xdd], "generic");
+    check("GenuineIntel", 6, &[0xdd], "clearwater-forest");
+    check("GenuineIntel", 6, &[0x01, 0x3c, 0x97], "generic");
     check("GenuineIntel", 6, &[0x1e, 0x25, 0x2a, 0x2c, 0x2d, 0x2f, 0x3a], "generic-of-all-nodes");
     check("AuthenticAMD", 16, &[0x02, 0x09], "amd-fam10h");
     check("AuthenticAMD", 21, &[0x01, 0x60], "amd-fam15h");
     check("AuthenticAMD", 15, &[0x41], "generic-of-all-nodes");
     check("AuthenticAMD", 27, &[0x00], "generic");
+    check("HygonGenuine", 24, &[0x00, 0x02, 0x03], "amd-zen1");
+    check("HygonGenuine", 24, &[0x04, 0x06, 0x10], "hygon-c86");
 }
 
 /// Models by `bsp_init_amd`, arch/x86/kernel/cpu/amd.c, Linux 6.12.
@@ -111,15 +113,20 @@ fn arm_is_known_by_part_and_power_by_name() {
     check("0x41", 0, &[0xd40], "neoverse-v1");
     check("0x41", 0, &[0xd49], "neoverse-n2");
     check("0x6d", 0, &[0xd49], "neoverse-n2");
-    check("0x6d", 0, &[0xd4f], "generic");
+    check("0x41", 0, &[0xd83, 0xd84, 0xd8e], "neoverse-v3");
+    check("0x6d", 0, &[0xd4f], "generic-arm");
     check("0x41", 0, &[0xd4f], "neoverse-v2");
-    check("0xc0", 0, &[0xac3, 0xac4], "ampere-one");
-    check("0x41", 0, &[0xd0b], "generic");
-    check("0x48", 0, &[0xd01], "generic");
+    check("0xc0", 0, &[0xac3], "ampere-one");
+    check("0xc0", 0, &[0xac4], "ampere-one-x");
+    check("0x41", 0, &[0xd0b, 0xd85], "generic-arm");
+    check("0x48", 0, &[0xd01], "generic-arm");
     let power = |name: &str| chosen(&CpuIdentity { name: name.to_string(), ..Default::default() });
     assert_eq!(power("POWER9, altivec supported"), "power9");
     assert_eq!(power("POWER10 (architected), altivec supported"), "power10");
-    assert_eq!(power("POWER8 (raw), altivec supported"), "generic");
+    assert_eq!(power("POWER8 (raw), altivec supported"), "generic-power");
+    assert_eq!(power("Power11 (raw), altivec supported"), "power11");
+    assert_eq!(power("Power12 (raw), altivec supported"), "generic-power");
+    assert_eq!(power("Po\u{fffd}"), "generic");
 }
 
 #[test]
@@ -137,6 +144,18 @@ fn a_child_replaces_and_removes_lines_of_its_parent() {
     let forest = entry("sierra-forest");
     assert!(!forest.core.contains_key("remote_hitm") && forest.core.contains_key("local_dram"));
     assert_eq!(lines(&entry("neoverse-n1"), UncoreMetric::ControllerBytes), 3);
+}
+
+/// There the kernel's `cache-misses` are those of the first level.
+#[test]
+fn misses_of_the_first_level_are_not_taken_for_those_of_the_last() {
+    let entry = |name: &str| all().find(|entry| entry.name == name).unwrap();
+    let llc = |name: &str| entry(name).core.get("llc_misses").cloned();
+    assert_eq!(llc("generic").as_deref(), Some("cache-misses"));
+    assert_eq!(llc("generic-arm").as_deref(), Some("core/ll_cache_miss_rd/"));
+    assert!(
+        llc("generic-power").is_none() && entry("generic-power").absent.contains_key("llc_misses")
+    );
 }
 
 /// The kernel's `node-loads` is local memory from Haswell on, and all memory before.
