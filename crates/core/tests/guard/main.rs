@@ -11,9 +11,7 @@ use rondpoint_core::observation::Exemption;
 use rondpoint_core::plan::{Kind, Mechanism, Undo};
 use rondpoint_core::policy::sam::Phase;
 use rondpoint_core::{Action, Bytes, Nanos, Reason};
-use scene::{
-    Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling, staying,
-};
+use scene::{Stage, affinity, bulk, exchange, move_pages, placement, replicate, sampling, staying};
 
 fn check(stage: &mut Stage, proposals: Vec<rondpoint_core::Proposal>, expected: Expect) {
     expected.assert_eq(&stage.admit(proposals));
