@@ -220,7 +220,10 @@ mod tests {
         assert!(!is_kernel_thread(&root, Pid(2)), "nothing can be read");
         // PF_KTHREAD of include/linux/sched.h.
         for (flags, is_kernels) in [(0x0020_0000, true), (0x0040_0000, false)] {
-            let line = format!("2 (x) S 0 0 0 0 -1 {flags} 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0 0\n");
+            let line = format!(
+                "2 (x) S 0 0 0 0 -1 {flags} 7 0 1 0 9 0 0 0 20 0 1 0 100 0 99 \
+                 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0\n"
+            );
             std::fs::write(root.in_proc("2/stat"), line).unwrap();
             assert_eq!(is_kernel_thread(&root, Pid(2)), is_kernels, "{flags:x}");
         }

@@ -5,6 +5,7 @@ use super::facts::{Evidence, Facts};
 use super::lost::{Cause, CostModel, Lost, ProcessLoss};
 use super::placement::Placement;
 use super::seen::Seen;
+use crate::model::Thread;
 use crate::plan::{Action, PageMove, Proposal};
 use crate::topology::Topology;
 use crate::units::{LINE_BYTES, PAGE_BYTES, Pid};
@@ -120,8 +121,8 @@ impl MoveCosts {
             let app = step.action.pid().and_then(|pid| seen.model.app(pid));
             // Only CPUs that run the process are interrupted.
             let running = |app| seen.model.threads_of(app).iter().map(|one| one.cpu_share).sum();
-            let flush = FLUSH_NS * app.map_or(1.0, running);
-            let pages = |count: f64, each: f64| count * (each + flush);
+            let flush = || FLUSH_NS * app.map_or(1.0, running);
+            let pages = |count: f64, each: f64| count * (each + flush());
             match &step.action {
                 Action::MovePages { pages: list, .. } | Action::Replicate { pages: list, .. } => {
                     pages(bytes_of(list) / PAGE_BYTES as f64, self.page_ns)
@@ -129,7 +130,13 @@ impl MoveCosts {
                 Action::MoveProcessMemory { memory, .. } => {
                     pages(memory.0 as f64 / PAGE_BYTES as f64, BULK_SHARE * self.page_ns)
                 }
-                Action::SetAffinity { .. } => self.thread_ns,
+                Action::SetAffinity { tid, cpus, via, .. } => {
+                    // A thread that is pinned where it runs keeps its caches.
+                    let runs_there = |of: &Thread| of.tid == *tid && cpus.contains(of.cpu);
+                    let any = |app| seen.model.threads_of(app).iter().any(runs_there);
+                    let stays = via.is_none() && app.is_some_and(any);
+                    if stays { 0.0 } else { self.thread_ns }
+                }
                 Action::Unreplicate { .. } | Action::SetSampling { .. } => 0.0,
             }
         };
@@ -329,7 +336,7 @@ mod tests {
     #[test]
     fn moving_pages_stops_only_threads_that_run() {
         use crate::index_set::CpuSet;
-        use crate::model::{App, Model, Thread};
+        use crate::model::{App, Model};
         use crate::plan::{Mechanism, Reason};
         use crate::units::{PAGE_SHIFT, Tid};
         use alloc::string::ToString as _;
@@ -353,6 +360,29 @@ mod tests {
         };
         assert!(seconds(0) > 0.0);
         assert!((seconds(500) - seconds(0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_thread_that_is_pinned_where_it_runs_has_no_cache_to_fill() {
+        use crate::index_set::CpuSet;
+        use crate::model::{App, Model};
+        use crate::plan::Reason;
+        use crate::units::Tid;
+        let topology = crate::topology::synthetic::parse("node:2 core:2").unwrap();
+        let mut model = Model::empty(2);
+        model.threads.push(Thread::new(Tid(1), 0, 0, CpuSet::first(4)));
+        model.apps.push(App::new(Pid(1), 0..1));
+        let seconds = |cpus: &[usize], via| {
+            let cpus = cpus.iter().copied().collect();
+            let action = Action::SetAffinity { pid: Pid(1), tid: Tid(1), cpus, via };
+            let step = Proposal { policy: "test", action, reason: Reason::Other("x".into()) };
+            let pages = super::super::seen::Sampled::of(&model, &topology);
+            let facts = Facts::of(&model, &topology);
+            let seen = Seen { model: &model, pages: &pages, topology: &topology, facts: &facts };
+            MoveCosts::of(&topology).seconds(seen, &[&step])
+        };
+        assert_eq!(seconds(&[0, 1], None), 0.0, "it runs on CPU 0");
+        assert!(seconds(&[2, 3], None) > 0.0 && seconds(&[0, 1], Some(1)) > 0.0);
     }
 
     #[test]
