@@ -70,8 +70,8 @@ pub trait Policy {
         false
     }
 
-    /// Whether a member of `auto` waits for samples of a process. They are then taken at Carrefour's
-    /// accurate rate.
+    /// Whether a member of `auto` waits for samples of a process. They are then taken at the
+    /// accurate rate of Carrefour.
     fn wants_samples(&self, _pid: Pid) -> bool {
         false
     }

@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// List each metric: measured, derived from others, or missing, with the reason or the consequence
+    /// List each metric: measured, derived from others, or missing, with the reason or what follows
     #[arg(long)]
     metrics: bool,
 

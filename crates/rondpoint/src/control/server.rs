@@ -87,19 +87,14 @@ struct Connection {
 /// A refusal: an error of the interface, and a sentence for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
-    error: String,
-    message: String,
+    pub(crate) error: String,
+    pub(crate) message: String,
 }
 
 impl Refused {
     /// One of ours.
     pub(crate) fn new(error: &str, message: impl Into<String>) -> Self {
         Self { error: format!("{INTERFACE}.{error}"), message: message.into() }
-    }
-
-    /// The error and the sentence.
-    pub(crate) fn told(&self) -> (&str, &str) {
-        (&self.error, &self.message)
     }
 
     /// An error that every Varlink service knows.

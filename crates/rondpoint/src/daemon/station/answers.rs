@@ -52,8 +52,9 @@ impl Station {
                     if let Err(refused) = &answer
                         && let Some(untold) = self.may_tell(Some(peer.user))
                     {
-                        let (user, pid, (error, why)) = (peer.user, peer.pid, refused.told());
-                        tracing::warn!(user, pid, method, error, why = cut(why), untold);
+                        let (user, pid, error) = (peer.user, peer.pid, &refused.error);
+                        let why = cut(&refused.message);
+                        tracing::warn!(user, pid, method, error, why, untold);
                     }
                     self.parts.server.answer(id, &call, answer);
                 }
