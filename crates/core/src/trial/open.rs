@@ -73,9 +73,9 @@ impl Trial {
         self.quiet = 0;
     }
 
-    /// Adds a window. Left out are the first window after an action, which contains the action's
-    /// cost, and windows in which moving pages took a larger share of the time than the least
-    /// noise. For a bounded time, windows in which the action is not complete are left out too.
+    /// Adds a window, or leaves it out. The first window after an action contains the action's
+    /// cost. In others, moving pages took a larger share of the time than the least noise. For a
+    /// bounded time, windows in which the action is not complete are left out too.
     pub(super) fn take_in(&mut self, measure: Measure, under_way: bool, window: &Model) {
         let moving = core::mem::take(&mut self.moving);
         let is_at_work = moving.seconds() > LEAST_NOISE * window.elapsed.seconds();

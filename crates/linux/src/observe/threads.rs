@@ -66,8 +66,8 @@ pub struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// Opens the groups. Of a refused group the events that open alone are kept: the unit may have
-    /// fewer counters than its table says, or two events that need the same one. `None` if nothing
+    /// Opens the groups. If a group is refused, the events that open alone are kept. The unit may
+    /// have fewer counters than its table says, or two events need the same one. `None` if nothing
     /// opens.
     #[must_use]
     pub fn open(plan: &ThreadPlan, tid: Tid) -> Option<Self> {

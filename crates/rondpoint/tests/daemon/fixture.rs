@@ -235,7 +235,7 @@ impl Daemon {
         self.folder.clone()
     }
 
-    /// What the daemon says of a process: `managed`, `watched` or `left`; `None` if it says nothing.
+    /// What the daemon says of a process: `managed`, `watched` or `left`; `None` if nothing.
     pub(crate) fn state(&self, pid: u32) -> Option<String> {
         let found = self.process(pid)?;
         Some(found["state"].as_str().unwrap_or_default().to_string())
