@@ -401,9 +401,9 @@ impl Observer {
         }
         if let Some(counters) = &mut self.sensors.counters {
             self.last = counters.read()?;
-            if let Some(sampler) = &mut self.sensors.sampler {
-                counters.reopened().iter().for_each(|cpu| sampler.ring_is_lost(*cpu));
-            }
+            // The ring of a CPU that was off is lost too.
+            let samplers = self.sensors.sampler.iter_mut();
+            samplers.for_each(|sampler| sampler.rings_are_lost(counters.reopened()));
         }
         let glance = match self.sensors.managing {
             true => self.glance_of_look(machine_traffic.as_ref(), controller_lines.as_deref()),

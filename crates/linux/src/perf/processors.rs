@@ -196,7 +196,8 @@ fn inherited(entry: &Entry, all: &[Entry]) -> Entry {
     let samples = !loads.is_empty() || !stores.is_empty() || buffer.is_some();
     whole.absent.retain(|name, _| {
         let counted = entry.uncore.iter().any(|line| line.metric.name() == name);
-        !counted && !entry.core.contains_key(name) && !(samples && name == SAMPLES)
+        let sampled = samples && name == SAMPLES;
+        !counted && !sampled && !entry.core.contains_key(name)
     });
     whole.core.retain(|name, _| !entry.absent.contains_key(name));
     whole.uncore.retain(|line| {

@@ -78,12 +78,12 @@ impl Sampler {
         self.returning = Some(returning);
     }
 
-    /// Opens the ring of a CPU, an index of the topology, at the next look. The list did not show
-    /// that this CPU was off, because it was on again before a look.
-    pub fn ring_is_lost(&mut self, cpu: usize) {
-        let cpus = self.returning.as_mut().map(|returning| &mut returning.cpus);
-        if let Some((_, is_off)) = cpus.and_then(|cpus| cpus.get_mut(cpu)) {
-            *is_off = true;
+    /// Opens the rings of these CPUs, indices of the topology, at the next look. The list did not
+    /// show that they were off, because they were on again before a look.
+    pub fn rings_are_lost(&mut self, lost: &[usize]) {
+        let Some(returning) = &mut self.returning else { return };
+        for &cpu in lost {
+            returning.cpus.get_mut(cpu).into_iter().for_each(|(_, is_off)| *is_off = true);
         }
     }
 
@@ -183,7 +183,7 @@ mod tests {
         assert!(faulted(&mut sampler) < PAGES);
         assert_eq!(faulted(&mut sampler), 0, "the list has not changed");
         let cpus = sampler.rings.len();
-        (0..=cpus).for_each(|cpu| sampler.ring_is_lost(cpu));
+        sampler.rings_are_lost(&(0..=cpus).collect::<Vec<_>>());
         assert_eq!(faulted(&mut sampler), 0, "the look that opens it");
         assert!(faulted(&mut sampler) >= PAGES);
     }
