@@ -260,7 +260,7 @@ mod without_a_daemon {
         // As root's ledgers leave it.
         let shut = folder.path().join("shut");
         std::fs::create_dir(&shut).expect("a folder");
-        let closed = std::os::unix::fs::PermissionsExt::from_mode(0);
+        let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
         std::fs::set_permissions(&shut, closed).expect("ours");
         assert!(matches!(daemon(&shut.join("control")), Ok(None)), "root passes it anyway");
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
