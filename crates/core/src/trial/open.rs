@@ -195,7 +195,7 @@ mod tests {
         let pages = |mechanism| Action::MovePages { pid, mechanism, pages: Vec::new() };
         let threads = Action::SetAffinity { pid, tid: Tid(1), cpus: CpuSet::first(1), via: None };
         let (nodes, memory) = (Vec::new(), Bytes(1));
-        let all = Action::MoveProcessMemory { pid, nodes: nodes.into(), freeze: false, memory };
+        let all = Action::MoveProcessMemory { pid, nodes, freeze: false, memory };
         let promised = |actions: &[(Action, f64)]| {
             let mut trial = Trial::new("test", Vec::new(), Nanos(0));
             for (number, (action, predicted)) in (1..).zip(actions) {
