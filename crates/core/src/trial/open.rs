@@ -62,11 +62,12 @@ impl Trial {
 
     /// Takes in a step of a plan for its process.
     pub(super) fn join(&mut self, plan: &Plan, step: &Proposal, pid: Pid) {
-        let promise = match self.is_completed_by(plan, pid) {
-            true => Some(0.0),
-            false => plan.predicted.get(&pid).copied(),
-        };
-        if self.plans.insert(plan.number, promise).is_none() {
+        if !self.plans.contains_key(&plan.number) {
+            let promise = match self.is_completed_by(plan, pid) {
+                true => Some(0.0),
+                false => plan.predicted.get(&pid).copied(),
+            };
+            self.plans.insert(plan.number, promise);
             self.policy = step.policy;
         }
         self.kinds.insert(step.action.kind());

@@ -126,10 +126,11 @@ impl Station {
             let others = Others { refused: &refused, damons: &damons };
             let choice = judge(&known, &self.parts.rules, self.request_of(&known), &others);
             let earlier = self.left.get(&pid).filter(|one| one.process == process);
-            let is_of_tree = self.is_followed(pid) || earlier.is_some_and(|one| one.is_of_tree);
+            let is_followed = self.is_followed(pid);
+            let is_of_tree = is_followed || earlier.is_some_and(|one| one.is_of_tree);
             match choice {
                 Choice::Leave(why) => drop(left.insert(pid, Left { process, why, is_of_tree })),
-                Choice::Take(why) if !self.is_followed(pid) || self.is_strangers(&known) => {
+                Choice::Take(why) if !is_followed || self.is_strangers(&known) => {
                     let cpus = known.facts.cpus.unwrap_or(0.0);
                     let wanted_cpus = known.facts.wanted_cpus.unwrap_or(0.0);
                     wanted.push(Wanted { process, facts: known.facts, why, cpus, wanted_cpus });
