@@ -156,8 +156,10 @@ fn restore_and_the_daemons_clients_work_with_any_stack() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let run = "(ulimit -S -s 8192; exec $R run --quiet -- sleep 60) &";
-    let killed = format!("{run} {UNTIL_LEDGER}; kill -9 $!; wait $!");
+    // A child that has not begun its program has the ledger's lock yet.
+    let program = "sh -c 'touch /run/begun; exec sleep 60'";
+    let run = format!("(ulimit -S -s 8192; exec $R run --quiet -- {program}) &");
+    let killed = format!("{run} until [ -e /run/begun ]; do :; done; kill -9 $!; wait $!");
     // With less, the loader ends programs before their first instruction.
     let script = format!("{killed}; ulimit -s 16; exec $R restore");
     let (code, said, errors) = limited(folder.path(), "-S -s 64", &script);

@@ -101,7 +101,11 @@ fn each_command_keeps_what_the_table_says() {
     let machine = file("machines/carrefour-a.toml");
     let daemon = folder.path().join("daemon.toml").display().to_string();
     let socket = folder.path().join("control");
-    let text = format!("mode = \"act\"\ncontrol.socket = \"{}\"\n", socket.display());
+    // It may act, on programs of a name that none has.
+    let text = format!(
+        "mode = \"act\"\ncontrol.socket = \"{}\"\nmanage.commands = [\"no-such-program\"]\n",
+        socket.display()
+    );
     std::fs::write(&daemon, text).expect("written");
     let trace = file("fixtures/traces/carrefour.trace");
     let calibration = folder.path().join("calibration.toml").display().to_string();
@@ -140,6 +144,9 @@ fn each_command_keeps_what_the_table_says() {
             _ => Command::new("env"),
         };
         command.arg(rondpoint).args(arguments);
+        if *row == "daemon" {
+            command.env("RUNTIME_DIRECTORY", folder.path().join("ledgers"));
+        }
         let (mut child, reader) = start(command);
         let name = arguments.join(" ");
         let status = filtered_status(&name, &mut child);

@@ -159,13 +159,15 @@ fn pairs_that_wait_for_a_trial_come_together_when_it_ends() {
     check_beside_trial(
         Nanos::from_millis(700),
         1,
-        |_| APART,
+        |number| match number {
+            8.. => TOGETHER,
+            _ => APART,
+        },
         expect![[r#"
             0.1 s: threads wait for samples
             0.4 s: sam finds no move worth its cost
             0.7 s: sharing brings pairs together
             0.8 s: sam finds no move worth its cost
-            1.0 s: sharing brings pairs together
         "#]],
     );
 }

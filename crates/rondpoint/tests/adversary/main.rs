@@ -67,5 +67,6 @@ fn deadline() -> Instant {
 /// The ledgers of this user.
 fn ledgers() -> Vec<PathBuf> {
     let names = std::fs::read_dir(ledger_file::own_folder().expect("a place"));
-    names.into_iter().flatten().filter_map(|name| Some(name.ok()?.path())).collect()
+    let paths = names.into_iter().flatten().filter_map(|name| Some(name.ok()?.path()));
+    paths.filter(|path| path.extension().is_some_and(|found| found == "ledger")).collect()
 }
