@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     calm: bool,
     /// All cases with rare faults too, such as an unplugged CPU
-    #[arg(long, conflicts_with_all = ["calm", "publish"])]
+    #[arg(long, conflicts_with = "calm")]
     harsh: bool,
     /// Keep each case's result in a file; a run that was interrupted goes on from there
     #[arg(long, value_name = "FILE", conflicts_with = "case")]
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.publish {
         let Arguments { seeds, from, results, note, .. } = arguments;
-        let mode = Mode::of(arguments.calm);
+        let mode = Mode::of(arguments.calm, arguments.harsh);
         let broken = swarm::publish(mode, *seeds, *from, results.as_deref(), note)?;
         let page = mode.page();
         println!("{broken} of {seeds} cases broke a rule; docs/results/{page}.md has them");
@@ -67,5 +67,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(0) => Ok(()),
         Some(1) => bail!("a case broke a rule"),
         _ => bail!("the simulator failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn each_mode_of_the_swarm_can_be_published_alone() {
+        let parsed = |words: &[&str]| {
+            let words = ["sim", "--publish"].iter().chain(words);
+            let command = Command::try_parse_from(words).ok()?;
+            Some(Mode::of(command.arguments.calm, command.arguments.harsh))
+        };
+        assert_eq!(parsed(&[]), Some(Mode::Drawn));
+        assert_eq!(parsed(&["--calm"]), Some(Mode::Calm));
+        assert_eq!(parsed(&["--harsh"]), Some(Mode::Harsh));
+        assert_eq!(parsed(&["--harsh", "--calm"]), None);
     }
 }

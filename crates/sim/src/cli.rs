@@ -116,8 +116,8 @@ struct Arguments {
     /// machines and workloads and N cases of the swarm
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet"])]
     predictions: Option<u64>,
-    /// Compare auto with the single policies and interleaving, over all machines and workloads and
-    /// N cases of the swarm without faults
+    /// Compare auto with the single policies, interleaving, NUMA balancing and numad, over all
+    /// machines and workloads and N cases of the swarm without faults
     #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
     judge: Option<u64>,
     /// File that gets the result of each host of --fleet or case of --swarm at once; an interrupted

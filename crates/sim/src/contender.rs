@@ -1,5 +1,5 @@
-//! Contenders that place a workload: Linux's choices, other daemons, the best static placement, or
-//! Rondpoint's policies.
+//! Contenders that place a workload: Linux's choices, other daemons, the fastest of six static
+//! placements, or Rondpoint's policies.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ pub enum Contender {
     AutoNuma,
     /// numad at its shortest interval.
     Numad,
-    /// The best of many placements that never change.
+    /// The fastest of six placements that never change.
     Oracle,
     /// The controller with these policies, in order of priority.
     Managed(Vec<PolicyChoice>),

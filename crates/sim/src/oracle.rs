@@ -1,7 +1,8 @@
-//! The best static placement: many are tried, none of them ever changes.
+//! The fastest of six static placements, none of which ever changes.
 //!
-//! It knows the pages of each thread, which no manager does. It is an upper bound for static
-//! placements only: a manager can follow a program that changes its phase.
+//! It knows the pages of each thread, which no manager does. It is a lower bound of the best static
+//! placement, since no other placement is tried. A manager can be faster than both: it follows a
+//! program that changes its phase.
 
 use rondpoint_core::CpuSet;
 
@@ -29,7 +30,7 @@ enum Pages {
     WithUsers,
 }
 
-/// The fastest of all.
+/// The fastest of the six.
 pub(crate) fn best(scene: &Scene) -> Outcome {
     let mut best: Option<Outcome> = None;
     for threads in [Threads::Spread, Threads::Packed] {

@@ -29,7 +29,8 @@ use crate::workload::{BUILT_IN, Waits};
 use crate::world::Scene;
 
 /// Policies with trials that are compared.
-const POLICIES: [&str; 6] = ["auto", "carrefour", "sam", "nmass", "asymsched", "home"];
+const POLICIES: [&str; 8] =
+    ["auto", "carrefour", "sam", "nmass", "asymsched", "sharing", "gather", "home"];
 
 /// One trial that ended with both numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -369,6 +370,15 @@ mod tests {
     use super::*;
     use rondpoint_core::trial::Comparison;
     use rondpoint_core::{CpuSet, Proposal, Reason};
+
+    #[test]
+    fn every_policy_that_acts_is_compared() {
+        let idle = ["observe", "shuffle"];
+        let registered = rondpoint_core::policy::POLICIES.iter().map(|policy| policy.name);
+        for name in registered.filter(|name| !idle.contains(name)) {
+            assert!(POLICIES.contains(&name), "{name}");
+        }
+    }
 
     #[test]
     fn trials_of_a_scene_have_both_numbers() {

@@ -216,16 +216,22 @@ fn bisect([mut low, mut high]: [f64; 2], wanted: f64, of: impl Fn(f64) -> f64) -
     low.midpoint(high)
 }
 
+/// Gains up to this have no sign, percent.
+const DEAD: f64 = 5.0;
+
+/// The sign of a gain; 0 within the dead band.
+fn sign(gain: f64) -> i32 {
+    if gain.abs() <= DEAD { 0 } else { gain.signum() as i32 }
+}
+
 /// The score of predicted gains in percent; `None` without any.
 fn score(cells: &[Cell]) -> Option<Score> {
-    const DEAD: f64 = 5.0;
     let predicted = cells.iter().filter(|cell| cell.kind == Use::Prediction && cell.unit == "%");
     let pairs: Vec<(f64, &Cell)> =
         predicted.filter_map(|cell| Some((cell.published?, cell))).collect();
     let published: Vec<f64> = pairs.iter().map(|(published, _)| *published).collect();
     let simulated: Vec<f64> = pairs.iter().map(|(_, cell)| cell.simulated).collect();
     let both = || published.iter().zip(&simulated);
-    let sign = |value: f64| if value.abs() <= DEAD { 0 } else { value.signum() as i32 };
     let clear = || both().filter(|(a, b)| sign(**a) != 0 || sign(**b) != 0);
     let inside =
         |(published, cell): &&(f64, &Cell)| (cell.interval.0..=cell.interval.1).contains(published);
@@ -290,8 +296,9 @@ impl Report {
             );
         }
         text.push('\n');
-        for Goal { goal, reached, met } in &self.goals {
+        for Goal { goal, reached, met, misses } in &self.goals {
             text += &format!("{goal}: {reached}{}\n", if *met { "" } else { ", missed" });
+            misses.iter().for_each(|miss| text += &format!("  {miss}\n"));
         }
         self.notes.iter().for_each(|note| text += &format!("{note}\n"));
         text

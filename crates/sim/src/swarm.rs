@@ -29,7 +29,7 @@ use crate::faults::{self, Faults};
 use crate::host::SimHost;
 use crate::plant::{FirstPlace, Plant};
 use crate::results::{self, Kept};
-use crate::rivals::{Balancing, Rival};
+use crate::rivals::{Balancing, Numad, Rival};
 use crate::sensors::Pmu;
 use crate::world::World;
 pub(crate) use case::Case;
@@ -167,17 +167,27 @@ pub(crate) fn record(case: &Case, path: &Path) -> std::result::Result<(), TraceE
     recorder.finish().map(|_| ())
 }
 
-/// Work done under the case's policy against first touch, in the same time. `None` if a broken
+/// Work done under rivals and policies against first touch, in the same time. `None` if a broken
 /// rule stopped the case.
-pub(crate) fn speed(case: &Case) -> Option<f64> {
-    let managed = managed(case, &mut ());
-    let base = managed.ended.then(|| unmanaged(case, FirstPlace::Touch))?;
-    against(&managed.work, &base)
-}
-
-/// The same of memory interleaved from the beginning on.
-pub(crate) fn interleaved(case: &Case) -> Option<f64> {
-    against(&unmanaged(case, FirstPlace::Interleave), &unmanaged(case, FirstPlace::Touch))
+pub(crate) fn speeds(case: &Case, contenders: &[&str]) -> Vec<Option<f64>> {
+    let base = unmanaged(case, FirstPlace::Touch);
+    let speed = |name: &&str| -> Option<f64> {
+        let work = match *name {
+            "interleave" => unmanaged(case, FirstPlace::Interleave),
+            "autonuma" => {
+                let rival = Rival::Balancing(Box::new(Balancing::new()));
+                beside(case, FirstPlace::Touch, rival)
+            }
+            "numad" => beside(case, FirstPlace::Touch, Rival::Numad(Numad::new())),
+            policy => {
+                let case = Case { policy: policy.to_string(), ..case.clone() };
+                let managed = managed(&case, &mut ());
+                managed.ended.then_some(managed.work)?
+            }
+        };
+        against(&work, &base)
+    };
+    contenders.iter().map(speed).collect()
 }
 
 /// Runs a case and shows a witness each step.
@@ -220,7 +230,12 @@ fn work(plant: &Plant) -> Vec<f64> {
 }
 
 fn unmanaged(case: &Case, place: FirstPlace) -> Vec<f64> {
-    let mut world = World::new(&case.scene(), place, balancing(case));
+    beside(case, place, balancing(case))
+}
+
+/// Instructions done by each process beside a rival.
+fn beside(case: &Case, place: FirstPlace, rival: Rival) -> Vec<f64> {
+    let mut world = World::new(&case.scene(), place, rival);
     case.confine(&mut world.plant);
     while world.plant.now() < end(case) {
         world.pass();

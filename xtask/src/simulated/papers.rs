@@ -50,6 +50,8 @@ struct Goal {
     goal: String,
     reached: String,
     met: bool,
+    /// What misses it, by name, with both values.
+    misses: Vec<String>,
 }
 
 /// Unit of a matrix's cells, of which a page shows the largest error only.
@@ -127,11 +129,11 @@ fn scatter(cells: &[Cell]) -> Value {
 }
 
 fn findings(report: &Report, cpu_s: f64) -> Vec<String> {
-    let mut findings: Vec<String> = report
-        .goals
-        .iter()
-        .map(|one| format!("{}: {}. Reached: {}.", verdict(one.met), one.goal, one.reached))
-        .collect();
+    let mut findings = Vec::new();
+    for Goal { goal, reached, met, misses } in &report.goals {
+        findings.push(format!("{}: {goal}. Reached: {reached}.", verdict(*met)));
+        findings.extend(misses.iter().map(|miss| format!("Not reached by {miss}.")));
+    }
     let matrix = || report.cells.iter().filter(|cell| cell.unit == MATRIX);
     let errors = matrix().filter_map(|cell| Some((cell.simulated - cell.published?).abs()));
     let largest = errors.fold(0.0, f64::max);
@@ -158,7 +160,8 @@ mod tests {
     use super::*;
 
     const REPORT: &str = r#"{"machine": "m", "draws": 3, "notes": ["A note."],
-        "goals": [{"goal": "g", "reached": "1 of 2", "met": false}], "cells": [
+        "goals": [{"goal": "g", "reached": "1 of 2", "met": false, "misses": ["P: 1 or 2"]},
+        {"goal": "h", "reached": "all", "met": true, "misses": []}], "cells": [
         {"table": "T", "row": "P", "column": "all", "unit": "%", "digits": 0, "kind": "prediction",
          "published": 184.0, "simulated": 126.4, "interval": [118.0, 140.0]},
         {"table": "T", "row": "Q", "column": "all", "unit": "%", "digits": 0, "kind": "illustration",
@@ -174,7 +177,8 @@ mod tests {
         for expected in [
             "| T: P, all | 184 % | 126 (118 to 140) | -58 | prediction |",
             "| T: Q, all | – | 12 (11 to 13) | – | illustration, not scored |",
-            "- Goal missed: g. Reached: 1 of 2.",
+            "- Goal missed: g. Reached: 1 of 2.\n- Not reached by P: 1 or 2.",
+            "- Goal met: h. Reached: all.",
             "The largest error is 0.10 GB/s.",
             "- A note.",
         ] {

@@ -348,6 +348,7 @@ pub(super) fn report(draws: u64) -> Report {
     cells.extend(evaluation::cells(&published, &fitted));
     let goals = vec![best_techniques(&published, &by_program), Goal::no_harm(&cells)];
     Report::new(("carrefour", "carrefour-a"), draws, cells, goals)
+        .note(SCORED)
         .note(RANGES)
         .note(ILLUSTRATIONS)
         .note(REPLICATION)
@@ -381,6 +382,10 @@ fn table_1(of: &Baselines, drawn: &[Drawn]) -> Vec<Cell> {
     cells
 }
 
+/// Which cells the goals are over.
+const SCORED: &str = "All goals are over table 4 alone. Its column \"interleaving only\" is a baseline. \
+    A gain within the dead band has no sign, so a simulated sign is wrong there.";
+
 /// What the table leaves open.
 const RANGES: &str = "No source has the demand of Facesim, MG and SP, and how much of SP's memory \
     is local from the start. They are ranges.";
@@ -396,8 +401,7 @@ const REPLICATION: &str = "Replication is undervalued. It spares links, and inte
 
 /// How often the best single technique is the published one.
 fn best_techniques(published: &Published, drawn: &[&[Drawn]]) -> Goal {
-    let mut right = Vec::new();
-    let mut wrong = Vec::new();
+    let (mut programs, mut misses) = (0, Vec::new());
     for (of, drawn) in published.programs.iter().zip(drawn) {
         let best = |gain: &dyn Fn(usize) -> f64| {
             (1..4).max_by(|&a, &b| gain(a).total_cmp(&gain(b))).unwrap_or(1)
@@ -411,14 +415,20 @@ fn best_techniques(published: &Published, drawn: &[&[Drawn]]) -> Goal {
             crate::report::median(gains).unwrap_or(0.0)
         };
         let simulated = best(&middle);
-        let list = if simulated == printed { &mut right } else { &mut wrong };
-        list.push(of.baselines.name.as_str());
+        programs += 1;
+        if simulated != printed {
+            let [printed, simulated] = [printed, simulated].map(|place| TECHNIQUES[place].name());
+            let name = &of.baselines.name;
+            misses.push(format!("{name}: {printed} published, {simulated} simulated"));
+        }
     }
-    let goal = "best single technique right for every program that gains";
-    let named =
-        if wrong.is_empty() { String::new() } else { format!("; not {}", wrong.join(", ")) };
-    let reached = format!("{} of {}{named}", right.len(), right.len() + wrong.len());
-    Goal { goal: goal.to_string(), reached, met: wrong.is_empty() }
+    let goal = "best single technique right for every program of table 4 that gains";
+    Goal {
+        goal: goal.to_string(),
+        reached: format!("{} of {programs}", programs - misses.len()),
+        met: misses.is_empty(),
+        misses,
+    }
 }
 
 #[cfg(test)]

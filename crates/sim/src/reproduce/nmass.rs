@@ -262,10 +262,17 @@ fn never_below(all: &[&[Times]]) -> Goal {
     let mean = |maps: &[Times]| gains(maps).sum::<f64>() / maps.len() as f64;
     let workloads = all.iter().flat_map(|draw| draw.chunks(MAPS.len()));
     let worst = least(workloads.map(mean));
+    let of = |place: usize| {
+        least(all.iter().map(|draw| mean(&draw[place * MAPS.len()..][..MAPS.len()])))
+    };
+    let number = all.first().map_or(0, |draw| draw.len() / MAPS.len());
+    let below = (0..number).map(|place| (place, of(place))).filter(|(_, worst)| *worst < 0.0);
+    let name = |place: usize| WORKLOADS[place].join(", ");
     Goal {
         goal: "no workload slower than under the default, as a mean over its maps".to_string(),
         reached: format!("{worst:+.1} % at worst"),
         met: worst >= 0.0,
+        misses: below.map(|(place, worst)| format!("{}: {worst:+.1} %", name(place))).collect(),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::world::Scene;
 /// Simulated seconds of alone time of every program: no case is over before its time is.
 const ENDLESS_S: f64 = 5_000.0;
 /// Policy of the goals.
-const JUDGED: &str = "auto";
+pub(super) const JUDGED: &str = "auto";
 /// Sets the draws of rare faults apart from those of a case.
 const HARSH: u64 = 0x4a25;
 /// Longest file of a case, bytes.

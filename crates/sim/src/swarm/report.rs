@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::case::JUDGED;
 use super::{Case, Mode, Ranges, Result};
 
 /// Cases that are named as the worst.
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) policies: Vec<PolicyRow>,
     /// The ten worst.
     pub(crate) worst: Vec<Result>,
+    /// The ten worst under the policy of the goals.
+    pub(crate) worst_judged: Vec<Result>,
     /// The smallest case found that breaks the first broken rule, for a report on one case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) shrunk: Option<Case>,
@@ -108,6 +111,7 @@ impl Report {
     pub(crate) fn of(mode: Mode, first_seed: u64, results: &[Result]) -> Self {
         let mut worst: Vec<&Result> = results.iter().filter(|one| one.speed.is_some()).collect();
         worst.sort_by(|a, b| a.speed.unwrap_or(0.0).total_cmp(&b.speed.unwrap_or(0.0)));
+        let worst_judged = worst.iter().filter(|one| one.policy == JUDGED);
         let mut policies: Vec<&str> = results.iter().map(|one| one.policy.as_str()).collect();
         policies.sort_unstable();
         policies.dedup();
@@ -123,7 +127,8 @@ impl Report {
             speeds: Speeds::of(results.iter()),
             unmeasured: results.iter().filter(|one| is_unmeasured(one)).count(),
             policies: policies.into_iter().map(|policy| PolicyRow::of(policy, results)).collect(),
-            worst: worst.into_iter().take(WORST).cloned().collect(),
+            worst: worst.iter().take(WORST).copied().cloned().collect(),
+            worst_judged: worst_judged.take(WORST).copied().cloned().collect(),
             shrunk: None,
         }
     }
@@ -229,6 +234,8 @@ mod tests {
         let report = Report::of(Mode::Drawn, 0, &results);
         assert_eq!((report.cases, report.steps, report.broken.len()), (2002, 20_020, 2));
         assert_eq!((report.worst[0].seed, report.worst[1].seed), (2001, 0));
+        let judged: Vec<u64> = report.worst_judged.iter().map(|one| one.seed).collect();
+        assert_eq!(judged, (0..10).collect::<Vec<u64>>());
         let speeds = report.speeds.expect("cases without faults");
         assert_eq!((speeds.cases, speeds.worst), (2001, 0.5));
         assert!((speeds.worst_of_1000 - 0.90025).abs() < 1e-9, "{speeds:?}");

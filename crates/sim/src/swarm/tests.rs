@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::catalogue;
+use crate::parallel;
 use crate::workload::{Program, Waits};
 use rondpoint_core::{CpuSet, Proposal, Reason, Tid};
 
@@ -30,6 +31,17 @@ fn a_slice_of_the_swarm_breaks_no_rule() {
         let broken = run(&case).broken;
         assert!(early(&broken).is_empty(), "seed {seed}: {broken:?}: {case:#?}");
     }
+}
+
+/// Cases of full length, under all rules. The seeds are the first ones, not chosen by a result.
+#[test]
+fn whole_calm_cases_come_to_rest_and_lose_nothing() {
+    let ranges = Ranges::frozen();
+    let results =
+        parallel::map(&[1, 2, 3, 4, 5], |seed| run(&Mode::Calm.case(*seed, &ranges)), |_| {});
+    let broken: Vec<_> = results.iter().filter(|result| !result.broken.is_empty()).collect();
+    assert!(broken.is_empty(), "{broken:#?}");
+    assert!(results.iter().all(|result| result.speed.is_some()), "{results:#?}");
 }
 
 /// Short cases with rare faults.
