@@ -140,9 +140,8 @@ impl Arbiter {
     ) -> Vec<Proposal> {
         let (found, mut steps) = candidates(proposals);
         let mut permitted = Vec::with_capacity(found.len());
-        for candidate in &found {
-            let pids = candidate.claims.iter();
-            pids.for_each(|pid| self.waiting.forget(*pid, candidate.policy));
+        for one in &found {
+            one.claims.iter().for_each(|pid| self.waiting.forget(*pid, one.policy));
         }
         for candidate in found {
             let (candidate, refused) = candidate.permitted(permits);
@@ -219,10 +218,8 @@ impl Arbiter {
             return None;
         }
         let now = seen.model.at;
-        let changed = candidate
-            .claims
-            .iter()
-            .flat_map(|pid| candidate.kinds.iter().map(|kind| (*pid, *kind)));
+        let claims = candidate.claims.iter().copied();
+        let changed = claims.flat_map(|pid| candidate.kinds.iter().map(move |kind| (pid, *kind)));
         let factors =
             changed.map(|(pid, kind)| self.belief.factor(pid, candidate.policy, kind, now));
         let asked = candidate.claims.iter().filter(|pid| asked(**pid));

@@ -1,5 +1,6 @@
 //! The arbiter takes what wins, leaves what does not, and remembers broken promises.
 
+mod laws;
 mod mixed;
 mod pairs;
 

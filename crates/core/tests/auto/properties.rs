@@ -1,10 +1,11 @@
-//! What holds whatever the machine shows: no policy works against another in one step, and nothing
-//! is both done and held back.
+//! What holds whatever the machine shows. No policy works against another in one step. Nothing is
+//! both done and held back. No policy proposes a CPU that a thread may not use.
 
 use crate::scene::machine;
 use proptest::prelude::*;
 use rondpoint_core::model::{App, Model, Thread, Traffic};
 use rondpoint_core::plan::{Kind, Outcome, PageCounts, Plan, Proposal, Refused, StepResult};
+use rondpoint_core::policy::POLICIES;
 use rondpoint_core::policy::auto::Auto;
 use rondpoint_core::topology::{Topology, synthetic};
 use rondpoint_core::{Action, Bytes, Matrix, Nanos, Pid, Policy, Random, Reason, Tid};
@@ -25,19 +26,47 @@ fn topology(asymmetric: bool) -> Topology {
 
 #[derive(Debug, Clone)]
 struct Drawn {
-    /// (CPU, coherence, sharing, memory, remote, MPKI), rates as multiples of 2²⁰ per second.
-    threads: Vec<(usize, [u8; 4], u8)>,
+    threads: Vec<DrawnThread>,
     traffic: Vec<u8>,
     memory_gib: [u8; NODES],
     /// (home, accessing nodes).
     pages: Vec<(u16, BTreeSet<u16>)>,
 }
 
+#[derive(Debug, Clone)]
+struct DrawnThread {
+    cpu: usize,
+    /// Rates as multiples of 2²⁰ per second.
+    coherence: u8,
+    sharing: u8,
+    memory: u8,
+    remote: u8,
+    mpki: u8,
+    /// CPUs that it may use beside its own; `None` = all.
+    others: Option<BTreeSet<usize>>,
+}
+
+fn thread() -> impl Strategy<Value = DrawnThread> {
+    let some = prop::collection::btree_set(0..2 * NODES, 0..2 * NODES);
+    let others = prop_oneof![Just(None), some.prop_map(Some)];
+    let rates = prop::array::uniform4(0_u8..12);
+    (0..2 * NODES, rates, 0_u8..40, others).prop_map(
+        |(cpu, [coherence, sharing, memory, remote], mpki, others)| DrawnThread {
+            cpu,
+            coherence,
+            sharing,
+            memory,
+            remote,
+            mpki,
+            others,
+        },
+    )
+}
+
 fn app() -> impl Strategy<Value = Drawn> {
-    let thread = (0..2 * NODES, prop::array::uniform4(0_u8..12), 0_u8..40);
     let nodes = prop::collection::btree_set(0..NODES as u16, 1..3);
     (
-        prop::collection::vec(thread, 1..4),
+        prop::collection::vec(thread(), 1..4),
         prop::collection::vec(0_u8..60, NODES * NODES),
         prop::array::uniform4(0_u8..3),
         prop::collection::vec((0..NODES as u16, nodes), 0..6),
@@ -54,15 +83,19 @@ fn model(apps: &[Drawn], topology: &Topology) -> Model {
     let mut model = Model::empty(NODES);
     for (index, drawn) in apps.iter().enumerate() {
         let first = model.threads.len();
-        for &(cpu, [coherence, sharing, memory, remote], mpki) in &drawn.threads {
+        for one in &drawn.threads {
             let tid = Tid(100 + model.threads.len() as u32);
-            let mut thread = Thread::new(tid, index, cpu, topology.all_cpus());
+            let allowed = match &one.others {
+                Some(others) => others.iter().copied().chain([one.cpu]).collect(),
+                None => topology.all_cpus(),
+            };
+            let mut thread = Thread::new(tid, index, one.cpu, allowed);
             let rate = |millions: u8| Some(f64::from(millions) * f64::from(1 << 20));
-            thread.rates.coherence_remote_per_s = rate(coherence / 8);
-            thread.rates.coherence_local_per_s = rate(sharing / 8);
-            thread.rates.memory_per_s = rate(memory);
-            thread.rates.remote_dram_per_s = rate(remote);
-            thread.rates.mpki = Some(f64::from(mpki));
+            thread.rates.coherence_remote_per_s = rate(one.coherence / 8);
+            thread.rates.coherence_local_per_s = rate(one.sharing / 8);
+            thread.rates.memory_per_s = rate(one.memory);
+            thread.rates.remote_dram_per_s = rate(one.remote);
+            thread.rates.mpki = Some(f64::from(one.mpki));
             model.threads.push(thread);
         }
         let mut app = App::new(Pid(index as u32 + 1), first..model.threads.len());
@@ -82,15 +115,24 @@ fn model(apps: &[Drawn], topology: &Topology) -> Model {
     model
 }
 
-/// Six seconds of the same on a host that obeys: what was proposed and held in each.
+/// What `auto` proposed and held back in each of six seconds of the same.
 fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
     let topology = topology(asymmetric);
-    let (mut auto, mut random) = (Auto::default(), Random::new(1));
-    let mut model = model(apps, &topology);
+    let model = model(apps, &topology);
+    run_policy(&mut Auto::default(), model, &topology)
+}
+
+/// Six seconds of the same on a host that obeys: what a policy proposed and held back in each.
+fn run_policy(
+    policy: &mut dyn Policy,
+    mut model: Model,
+    topology: &Topology,
+) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
+    let mut random = Random::new(1);
     let mut steps = Vec::new();
     for second in 1..=6 {
         model.at = Nanos::from_secs(1000 + second);
-        let proposals = auto.propose(&model, &topology, &mut random);
+        let proposals = policy.propose(&model, topology, &mut random);
         let plan = Plan { number: second, steps: proposals.clone(), ..Plan::default() };
         let result = |one: &Proposal| match one.action {
             Action::SetAffinity { .. } | Action::SetSampling { .. } => StepResult::Done,
@@ -104,8 +146,8 @@ fn run(apps: &[Drawn], asymmetric: bool) -> Vec<(Vec<Proposal>, Vec<Refused>)> {
             frozen: Nanos(0),
         };
         let outcomes: Vec<Outcome> = proposals.iter().enumerate().map(outcome).collect();
-        auto.learn(&plan, &outcomes);
-        steps.push((proposals, auto.take_choice().refused));
+        policy.learn(&plan, &outcomes);
+        steps.push((proposals, policy.take_choice().refused));
     }
     steps
 }
@@ -155,5 +197,41 @@ proptest! {
     #[test]
     fn the_same_input_gives_the_same_plans(apps in prop::collection::vec(app(), 1..4), asymmetric: bool) {
         prop_assert_eq!(run(&apps, asymmetric), run(&apps, asymmetric));
+    }
+}
+
+/// Every registered policy with every preset.
+fn policies() -> Vec<(&'static str, Option<&'static str>, Box<dyn Policy>)> {
+    let mut policies = Vec::new();
+    for policy in POLICIES {
+        for preset in core::iter::once(None).chain(policy.presets.iter().copied().map(Some)) {
+            policies.push((policy.name, preset, (policy.make)(preset).expect("its own preset")));
+        }
+    }
+    policies
+}
+
+proptest! {
+    // Each case runs about thirty policies for six seconds.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_proposal_leaves_the_allowed_cpus(apps in prop::collection::vec(app(), 1..4), asymmetric: bool) {
+        let topology = topology(asymmetric);
+        let model = model(&apps, &topology);
+        for (name, preset, mut policy) in policies() {
+            let seconds = run_policy(policy.as_mut(), model.clone(), &topology);
+            let each = |(steps, held): (Vec<Proposal>, Vec<Refused>)| {
+                steps.into_iter().chain(held.into_iter().map(|one| one.proposal))
+            };
+            for step in seconds.into_iter().flat_map(each) {
+                let Action::SetAffinity { tid, cpus, via, .. } = &step.action else { continue };
+                let allowed = &model.thread(*tid).expect("a thread of the model").allowed;
+                let stays = !cpus.is_empty() && cpus.is_subset(allowed);
+                prop_assert!(stays, "{name} {preset:?}: {step:?} of {allowed}");
+                let goes_by = via.is_none_or(|cpu| allowed.contains(cpu));
+                prop_assert!(goes_by, "{name} {preset:?}: {step:?} of {allowed}");
+            }
+        }
     }
 }

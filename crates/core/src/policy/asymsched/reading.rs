@@ -137,6 +137,12 @@ fn kinds(model: &Model, topology: &Topology, nodes: &[usize]) -> Vec<u64> {
     let usable: Vec<CpuSet> = nodes.iter().map(usable_cpus).collect();
     let open: Vec<Mask> =
         model.apps.iter().map(|app| open_nodes(model, app, nodes, &usable)).collect();
+    // A node with a thread of a process that may not use the node as a whole stays as it is.
+    for (app, open) in model.apps.iter().zip(&open) {
+        for thread in model.threads_of(app) {
+            bound |= bit_of(topology.node_of_cpu(thread.cpu), nodes) & !open;
+        }
+    }
     let key = |place: usize| {
         let alone = (bound >> place & 1 == 1).then_some(place);
         let may: Vec<bool> = open.iter().map(|open| open >> place & 1 == 1).collect();

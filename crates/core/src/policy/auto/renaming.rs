@@ -5,13 +5,15 @@ use crate::model::Model;
 use crate::plan::{Action, Outcome, Plan, Reason, StepResult};
 use crate::policy::asymsched::{self, AsymSchedReason};
 use crate::policy::renamed::Renamed;
-use crate::units::Pid;
+use crate::units::{Nanos, Pid};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// Changes of the nodes of processes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Renaming {
+    /// Start time of each process of the last interval. It tells a reused pid.
+    started: BTreeMap<Pid, Nanos>,
     /// The last change of each process, to take it back if its trial is undone.
     last: BTreeMap<Pid, Renamed>,
     /// Changes that the policies have not been told yet, and ways back, in their order.
@@ -43,11 +45,16 @@ impl Renaming {
         self.last.extend(moved);
     }
 
-    /// The changes since the last call of processes that still run, in their order.
+    /// The changes since the last call of processes that still run, in their order. A reused pid
+    /// has none.
     pub(super) fn take(&mut self, model: &Model) -> Vec<Renamed> {
-        self.last.retain(|pid, _| model.app(*pid).is_some());
-        self.untold.retain(|one| model.app(one.pid).is_some());
-        core::mem::take(&mut self.untold)
+        let Self { started, last, untold } = self;
+        let began = |pid| model.app(pid).map(|app| &app.started);
+        let is_same = |pid| began(pid).is_some_and(|now| started.get(&pid) == Some(now));
+        last.retain(|pid, _| is_same(*pid));
+        untold.retain(|one| is_same(one.pid));
+        *started = model.apps.iter().map(|app| (app.pid, app.started)).collect();
+        core::mem::take(untold)
     }
 }
 
@@ -55,9 +62,10 @@ impl Renaming {
 mod tests {
     use super::*;
     use crate::index_set::CpuSet;
+    use crate::model::App;
     use crate::plan::{Proposal, Undo};
     use crate::policy::asymsched::PlacementReason;
-    use crate::units::{Nanos, Tid};
+    use crate::units::Tid;
 
     const PID: Pid = Pid(1);
 
@@ -73,8 +81,13 @@ mod tests {
 
     /// The new nodes of nodes 0 and 1 by each change that is told.
     fn told(renaming: &mut Renaming) -> Vec<[usize; 2]> {
+        told_to(renaming, Nanos(0))
+    }
+
+    /// The same if the process with that number started then.
+    fn told_to(renaming: &mut Renaming, started: Nanos) -> Vec<[usize; 2]> {
         let mut model = Model::empty(2);
-        model.apps = Vec::from([crate::model::App::new(PID, 0..0)]);
+        model.apps = Vec::from([App { started, ..App::new(PID, 0..0) }]);
         let taken = renaming.take(&model);
         taken.iter().map(|one| [0, 1].map(|node| one.image(node))).collect()
     }
@@ -104,9 +117,25 @@ mod tests {
     #[test]
     fn a_change_of_nodes_that_is_undone_before_it_is_told_comes_to_nothing() {
         let mut renaming = Renaming::default();
+        assert!(told(&mut renaming).is_empty(), "the process is seen first");
         learn(&mut renaming, moved());
         learn(&mut renaming, undo());
-        let home = told(&mut renaming).iter().fold(0, |node, images| images[node]);
+        let changes = told(&mut renaming);
+        assert_eq!(changes.len(), 2);
+        let home = changes.iter().fold(0, |node, images| images[node]);
         assert_eq!(home, 0, "a thread of node 0");
+    }
+
+    #[test]
+    fn a_new_process_with_the_number_of_an_old_one_is_told_no_change_of_it() {
+        let (old, new) = (Nanos(0), Nanos(1));
+        let mut renaming = Renaming::default();
+        told_to(&mut renaming, old);
+        learn(&mut renaming, moved());
+        assert!(told_to(&mut renaming, new).is_empty(), "what the old one was not told");
+        learn(&mut renaming, undo());
+        assert!(told_to(&mut renaming, new).is_empty(), "nor its way back");
+        learn(&mut renaming, moved());
+        assert_eq!(told_to(&mut renaming, new), [[1, 1]], "its own");
     }
 }
