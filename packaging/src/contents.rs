@@ -47,6 +47,14 @@ fn completions(layout: Layout) -> [(&'static str, &'static str); 3] {
     ]
 }
 
+/// Where the Python binding goes. Fedora's own folder has the version of Python in its name.
+fn python_folder(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Debian => "usr/lib/python3/dist-packages",
+        Layout::Fedora => "usr/share/rondpoint-replica",
+    }
+}
+
 impl Sources {
     /// The package `rondpoint`: the command, its unit and configuration, its manual.
     ///
@@ -103,6 +111,8 @@ impl Sources {
         let place = if layout == Layout::Fedora { "lib64" } else { "lib" };
         let name = "librondpoint_replica.so";
         payload.add(&format!("usr/{place}/{name}"), read(&folder.join(name))?);
+        let name = "librondpoint_replica.a";
+        payload.add(&format!("usr/{place}/{name}"), read(&folder.join(name))?);
         let replica = self.checkout.join("crates/replica");
         let header = "rondpoint_replica.h";
         payload.add(&format!("usr/include/{header}"), read(&replica.join("include").join(header))?);
@@ -110,6 +120,9 @@ impl Sources {
         let text = String::from_utf8(text).context("rondpoint-replica.pc: no text")?;
         let text = text.replace("libdir=${prefix}/lib\n", &format!("libdir=${{prefix}}/{place}\n"));
         payload.add(&format!("usr/{place}/pkgconfig/rondpoint-replica.pc"), text);
+        let name = "rondpoint_replica.py";
+        let python = read(&replica.join("python").join(name))?;
+        payload.add(&format!("{}/{name}", python_folder(layout)), python);
         self.add_documents(&mut payload, "rondpoint-replica")?;
         Ok(Some(payload))
     }

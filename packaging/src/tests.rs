@@ -33,6 +33,7 @@ fn packed(with_libraries: bool) -> (tempfile::TempDir, PathBuf) {
     }
     put("libraries/librondpoint_interpose.so", b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.9\0");
     put("libraries/librondpoint_replica.so", b"\0GLIBC_2.17\0GLIBC_PRIVATE\0");
+    put("libraries/librondpoint_replica.a", b"!<arch>\n");
     let output = folder.path().join("output");
     fs::create_dir(&output).unwrap();
     let arguments = Arguments {
@@ -211,7 +212,12 @@ fn the_library_is_a_package_of_its_own_where_it_was_built() {
     let control = String::from_utf8(files(&unzip(&found[1].1))["control"].1.clone()).unwrap();
     assert!(control.contains("\nDepends: libc6 (>= 2.17)\n"), "{control}");
     let data = files(&unzip(&found[2].1));
-    for path in ["usr/lib/librondpoint_replica.so", "usr/include/rondpoint_replica.h"] {
+    for path in [
+        "usr/lib/librondpoint_replica.so",
+        "usr/lib/librondpoint_replica.a",
+        "usr/lib/python3/dist-packages/rondpoint_replica.py",
+        "usr/include/rondpoint_replica.h",
+    ] {
         assert!(data.contains_key(path), "{path}: {:?}", data.keys());
     }
     let package =
@@ -220,7 +226,13 @@ fn the_library_is_a_package_of_its_own_where_it_was_built() {
     let entries = package.metadata.get_file_entries().unwrap();
     let paths: Vec<String> =
         entries.iter().map(|one| one.path().to_string_lossy().into_owned()).collect();
-    assert!(paths.contains(&"/usr/lib64/pkgconfig/rondpoint-replica.pc".to_owned()), "{paths:?}");
+    for path in [
+        "/usr/lib64/pkgconfig/rondpoint-replica.pc",
+        "/usr/lib64/librondpoint_replica.a",
+        "/usr/share/rondpoint-replica/rondpoint_replica.py",
+    ] {
+        assert!(paths.iter().any(|one| one == path), "{path}: {paths:?}");
+    }
     let (_folder, output) = packed(false);
     let all = fs::read_dir(&output).unwrap().count();
     assert_eq!(all, 5, "deb, rpm, tar, image, manifest");
@@ -325,6 +337,7 @@ fn the_manifest_lifts_the_profiles_that_forbid_moves_and_nothing_more() {
         "appArmorProfile: { type: Unconfined }",
         "container.apparmor.security.beta.kubernetes.io/rondpoint: unconfined",
         "- { name: cgroup, mountPath: /sys/fs/cgroup, readOnly: true }",
+        "limits: { memory: 512Mi }",
         "image: rondpoint:0.1.0",
         "mode = \"observe\"",
     ] {
@@ -345,6 +358,11 @@ fn the_unit_of_the_package_is_as_strict_as_it_says() {
     let files = files(&unzip(&members[2].1));
     let unit = files.iter().find(|(path, _)| path.ends_with("system/rondpoint.service"));
     let (_, (_, text)) = unit.expect("a unit");
+    let lines = String::from_utf8_lossy(text);
+    // Without the first, a call outside of the lists ends the daemon, and masks stay changed.
+    for line in ["SystemCallErrorNumber=EPERM", "MemoryMax=512M"] {
+        assert!(lines.lines().any(|one| one == line), "{line}");
+    }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rondpoint.service");
     fs::write(&path, text).unwrap();

@@ -92,10 +92,12 @@ const STAGES: [Stage; 4] = [
 ];
 
 /// The stages that fetch packages, or emulate machines on all cores.
-const LAB_STAGES: [Stage; 8] = [
+const LAB_STAGES: [Stage; 10] = [
     ("event tables against the kernel's own lists", witnesses::event_tables),
     ("SPE packets against the kernel's own decoder", witnesses::spe_packets),
     ("captured machines as XML, read by hwloc", witnesses::hwloc),
+    ("the dashboard, answered by Debian's Prometheus", witnesses::prometheus),
+    ("a report, opened by Debian's Chromium", witnesses::chromium),
     ("the README's first command, in a fresh clone", fresh_clone::test),
     ("setup of the lab's parts", || {
         setup::run(&setup::Arguments::default()).map(|()| Tally::one(true))

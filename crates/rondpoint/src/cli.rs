@@ -191,6 +191,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -246,22 +248,33 @@ mod tests {
         }
     }
 
-    /// What the guide says of each wish can be typed as it stands there.
-    #[test]
-    fn each_command_of_the_guides_table_of_wishes_parses() {
+    /// Rows of the guide's table of wishes: wish, command and test.
+    fn wishes() -> Vec<[String; 3]> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide.md");
         let page = std::fs::read_to_string(path).expect("docs/guide.md");
-        let rows: Vec<&str> = page
+        let rows = page
             .lines()
             .skip_while(|line| *line != "| wish | command | test |")
             .skip(2)
-            .take_while(|line| line.starts_with('|'))
-            .collect();
-        let mut answered = 0;
-        for row in &rows {
-            let command = row.split('|').nth(2).expect("three columns");
-            let spans = command.split('`').skip(1).step_by(2);
-            let lines: Vec<&str> = spans.filter(|one| one.starts_with("rondpoint ")).collect();
+            .take_while(|line| line.starts_with('|'));
+        rows.map(|row| {
+            let cells: Vec<String> = row.trim_matches('|').split('|').map(str::to_owned).collect();
+            cells.try_into().expect("three columns")
+        })
+        .collect()
+    }
+
+    fn spans(cell: &str) -> impl Iterator<Item = &str> {
+        cell.split('`').skip(1).step_by(2)
+    }
+
+    /// What the guide says of each wish can be typed as it stands there.
+    #[test]
+    fn each_command_of_the_guides_table_of_wishes_parses() {
+        let (rows, mut answered) = (wishes(), 0);
+        for [_, command, _] in &rows {
+            let lines: Vec<&str> =
+                spans(command).filter(|one| one.starts_with("rondpoint ")).collect();
             for line in &lines {
                 let parsed = Arguments::try_parse_from(line.split_whitespace());
                 assert!(parsed.is_ok(), "{line}: {}", parsed.expect_err("shown"));
@@ -269,6 +282,40 @@ mod tests {
             answered += usize::from(!lines.is_empty());
         }
         assert!(answered >= 20 && answered == rows.len(), "{answered} of {}", rows.len());
+    }
+
+    /// Text of the sources in a file or below a folder.
+    fn sources(path: &Path) -> String {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).expect("a folder of this repository");
+            return entries.flatten().map(|entry| sources(&entry.path())).collect();
+        }
+        let is_source = path.extension().is_some_and(|end| end == "rs");
+        let text = is_source.then(|| std::fs::read_to_string(path).ok()).flatten();
+        text.unwrap_or_default()
+    }
+
+    /// Each row names a file or a folder with tests, and each test is in the one before it.
+    #[test]
+    fn each_test_of_the_guides_table_of_wishes_is_there() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut named = 0;
+        for [wish, _, tests] in &wishes() {
+            let mut text = String::new();
+            for span in spans(tests) {
+                if span.contains('/') {
+                    text = sources(&crates.join(span));
+                    assert!(!text.is_empty(), "{wish}: no sources in crates/{span}");
+                } else if span.contains('_') {
+                    // Tests without the harness are in a list of names.
+                    let is_there = [format!("fn {span}("), format!("\"{span}\"")];
+                    assert!(is_there.iter().any(|one| text.contains(one)), "{wish}: no {span}");
+                    named += 1;
+                }
+            }
+            assert!(!text.is_empty(), "{wish}: no test");
+        }
+        assert!(named >= 15, "{named}");
     }
 
     /// A page of a terminal, and what to read next.

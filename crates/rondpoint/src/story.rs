@@ -14,7 +14,7 @@ mod read;
 pub(crate) mod words;
 
 pub(crate) use self::decided::{Deed, Kind, Verdict};
-pub(crate) use self::known::{Known, Process, Unit};
+pub(crate) use self::known::{Known, Process, Unit, lost_by_cause};
 pub(crate) use self::measured::Done;
 pub(crate) use self::read::read;
 

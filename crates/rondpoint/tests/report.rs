@@ -177,11 +177,26 @@ fn opened(browser: &Path, page: &Path) -> (String, String) {
         .args(["--disable-dev-shm-usage", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", profile.path().display()))
         .arg(format!("file://{}", page.display()))
+        .env("HOME", profile.path())
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8_lossy(&b).into());
     (out, err)
+}
+
+/// Texts of the cells of all tables, without the elements in them.
+fn cells(page: &str) -> Vec<String> {
+    let cells = page.split("<td").skip(1).filter_map(|rest| rest.split_once("</td>"));
+    let text = |(cell, _): (&str, &str)| {
+        // Each part begins with a tag, the first one with the end of the cell's own.
+        let texts = cell.split('<').filter_map(|part| part.split_once('>'));
+        let text: String = texts.map(|(_, text)| text).collect();
+        let marks =
+            [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&amp;", "&")];
+        marks.iter().fold(text, |text, (written, mark)| text.replace(written, mark))
+    };
+    cells.map(text).collect()
 }
 
 #[test]
@@ -197,6 +212,13 @@ fn a_browser_shows_the_page_and_runs_nothing_of_it() {
         for tag in ["<svg", "<path", "<circle", "<rect", "<td", "<h2"] {
             assert_eq!(found.matches(tag).count(), page.matches(tag).count(), "{tag}");
         }
+        let shown = cells(&found);
+        assert_eq!(shown, cells(&page));
+        for text in ["100", "+90 %", "+71 %", "better", "not judged"] {
+            assert!(shown.iter().any(|cell| cell == text), "{text}: {shown:?}");
+        }
+        let moved = "24 pages (96.0 KiB) spread over nodes 0→3, 0→2, 0→1";
+        assert!(shown.iter().any(|cell| cell.starts_with(moved)), "{shown:?}");
         assert!(!complaints.contains("Refused to"), "{complaints}");
     }
 }

@@ -251,6 +251,7 @@ impl Daemon {
             .args(["daemon", "--config"])
             .arg(config)
             .env("RUNTIME_DIRECTORY", folder.join("ledgers"))
+            .env_remove("JOURNAL_STREAM")
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .spawn();

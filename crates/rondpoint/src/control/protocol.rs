@@ -4,6 +4,8 @@
 //! this machine are absent. Readers ignore fields that they do not know, so a daemon may be newer
 //! than its client; a field changes its meaning only with [`VERSION`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -307,6 +309,10 @@ pub(crate) struct Process {
     /// Share of its CPU time that is lost to distance and queues.
     pub(crate) lost_share: Option<f64>,
     pub(crate) least_lost_share: Option<f64>,
+    /// What the cost model says that it loses, by cause: shares of the CPU time that its threads
+    /// ask for. Empty where neither stalls nor latency are known.
+    #[serde(default)]
+    pub(crate) lost_by_cause: BTreeMap<String, f64>,
     /// Why it is not touched although it is managed.
     pub(crate) exempt: Option<String>,
     /// Since the daemon manages it.

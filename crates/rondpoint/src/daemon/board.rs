@@ -1,6 +1,6 @@
 //! State that the daemon keeps for its clients: the last window, the last decisions, sums.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::discriminant;
 use std::rc::Rc;
@@ -33,6 +33,8 @@ pub(super) struct Board {
     page_bytes: u64,
     /// The last window, without its pages.
     pub(super) window: Option<Model>,
+    /// What placement costs the processes of the window, by cause, once a client has asked for it.
+    pub(super) losses: OnceCell<BTreeMap<Pid, BTreeMap<String, f64>>>,
     pub(super) decisions: VecDeque<Decision>,
     pub(super) totals: Totals,
     pub(super) tallies: BTreeMap<Pid, Tally>,
@@ -79,6 +81,7 @@ impl Board {
             topology: topology.clone(),
             page_bytes: rondpoint_linux::syscall::memory::page_bytes() as u64,
             window: None,
+            losses: OnceCell::new(),
             decisions: VecDeque::new(),
             totals: Totals::default(),
             tallies: BTreeMap::new(),
@@ -164,6 +167,7 @@ impl Board {
         }
         self.hold_back(step);
         self.window = Some(without_pages(window));
+        self.losses = OnceCell::new();
     }
 
     /// Each cause once for each process and kind, until something of that process is done.

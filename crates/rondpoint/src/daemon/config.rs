@@ -438,4 +438,25 @@ mod tests {
         assert_eq!(found.guard(true, &machine).bytes_per_s_per_node, u64::MAX);
         assert_eq!(found.rules().unwrap().min_memory, u64::MAX);
     }
+
+    #[test]
+    fn a_mutated_file_that_is_accepted_makes_rules_and_budgets() {
+        let seed = "mode = \"act\"\n[manage]\nmin_memory_mib = 300\nmin_cpus = 0.5\nmost = 64\n\
+                    look_every_s = 5.0\nusers = [0, \"root\"]\ncommands = [\"java\", \"a*\"]\n\
+                    [policy]\npolicies = [\"auto\"]\nseed = 1\n[budget]\nmover_share = 0.05\n\
+                    memory_mib_per_s_per_node = 256\nback_off_s = 5.0\nmap_lock_ms = 26\n\
+                    [metrics]\nlisten = \"127.0.0.1:9188\"\n";
+        let machine = synthetic::parse("node:2 core:2").unwrap();
+        crate::seeded::check(
+            &[seed, include_str!("../../../../packaging/rondpoint.toml")],
+            |bytes| {
+                let Ok(text) = std::str::from_utf8(bytes) else { return false };
+                let Ok(found) = Config::parse(text) else { return false };
+                let guard = found.guard(true, &machine);
+                assert!((0.0..=1.0).contains(&guard.mover_share));
+                assert!(found.rules().is_ok() && !found.look_every().is_zero());
+                true
+            },
+        );
+    }
 }

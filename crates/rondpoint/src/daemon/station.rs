@@ -2,6 +2,7 @@
 //! begins or ends to manage process trees.
 
 mod answers;
+mod losses;
 mod measured;
 mod places;
 mod remembered;

@@ -174,8 +174,8 @@ fn served(traffic: &Traffic, topology: &Topology, unit: Unit) -> Vec<Served> {
     load.iter().enumerate().map(of_node).collect()
 }
 
-/// Of each process of which stalls or latency are known.
-fn lost_by_cause(window: &Model, topology: &Topology) -> BTreeMap<Pid, Vec<Loss>> {
+/// What each process loses by cause, where its stalls or its latency are known.
+pub(crate) fn lost_by_cause(window: &Model, topology: &Topology) -> BTreeMap<Pid, Vec<Loss>> {
     let facts = Facts::of(window, topology);
     let is_known = |pid: &Pid| {
         let evidence = facts.evidence(*pid);

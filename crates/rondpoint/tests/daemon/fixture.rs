@@ -183,6 +183,8 @@ impl Daemon {
         let log = std::fs::File::create(at("log")).expect("a file");
         command.args(["daemon", "--config"]).arg(at("rondpoint.toml"));
         command.env("RUNTIME_DIRECTORY", at("ledgers")).env("NOTIFY_SOCKET", at("notify"));
+        // The log is read from the file.
+        command.env_remove("JOURNAL_STREAM");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().expect("it starts");
         let daemon = Self { child, folder, notified };

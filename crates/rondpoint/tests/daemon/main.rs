@@ -13,11 +13,13 @@ mod fixture;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod idle;
+mod killed;
 mod launcher;
 mod metrics;
 #[path = "../harness/patience.rs"]
 mod patience;
 mod places;
+mod prometheus;
 mod restarts;
 mod rights;
 mod standing_back;
@@ -55,6 +57,7 @@ const TESTS: &[Test] = &[
     ("a_set_user_id_program_that_a_user_named_stops_nothing", standing_back::by_name),
     ("a_paused_daemon_changes_nothing_however_long_it_waits", standing_back::paused),
     ("what_damon_moves_is_left_and_nothing_else", standing_back::damons),
+    ("what_attach_has_is_left_until_its_end", standing_back::attached),
     ("a_daemon_that_began_without_the_right_to_act_does_not_act_after_a_reload", never_acts),
     ("requests_of_users_leave_places_to_others_and_end_with_the_right_to_them", outrun),
     ("what_is_excluded_is_not_changed_between_two_looks_for_processes", between_looks),
@@ -62,6 +65,7 @@ const TESTS: &[Test] = &[
     ("status_and_explain_tell_of_a_process_that_sleeps_for_long", sleeps),
     ("a_user_who_may_not_count_has_the_daemon_manage_his_program", asked_for),
     ("metrics_of_programs_that_come_and_go_have_few_labels_and_sums_that_stay", metrics::of_trees),
+    ("prometheus_reads_the_metrics_and_answers_the_dashboard", prometheus::reads_and_answers),
     ("a_reload_keeps_what_it_may_and_a_mistake_changes_nothing", reloaded),
     ("a_reload_ends_a_tree_that_outlived_its_root", trees::reloaded_without_root),
     ("no_tree_takes_the_daemon_along", trees::of_the_daemons_parent),
@@ -77,7 +81,10 @@ const TESTS: &[Test] = &[
     ("the_service_manager_is_told_of_a_pause_and_a_reload", answers::reach_the_service_manager),
     ("a_reload_may_shorten_the_wait_for_the_next_look", answers::to_a_reload_come_at_the_new_pace),
     ("a_reload_may_change_the_budget_of_samples", answers::to_a_reload_have_the_new_budget),
-    ("a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back", killed),
+    (
+        "a_daemon_that_is_killed_leaves_nothing_that_the_next_does_not_put_back",
+        killed::again_and_again,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -457,32 +464,3 @@ fn reloaded(own: &CpuSet) {
 
 /// A user without rights.
 const NOBODY: u32 = 65_534;
-
-/// Runs in `./x test`. By hand: 100.
-const USUAL_RUNS: u64 = 4;
-
-fn killed(own: &CpuSet) {
-    let text = std::env::var("RONDPOINT_RUNS").ok();
-    let runs = text.map_or(USUAL_RUNS, |text| text.parse().expect("RONDPOINT_RUNS: a number"));
-    let programs = [Program::start("wanted-a"), Program::start("wanted-b")];
-    let narrow = || programs.iter().any(|one| one.worker.narrow_threads(own) > 1);
-    let folder = fixture::folder();
-    for run in 0..runs {
-        let daemon = Daemon::start_in(folder.clone(), "act", &rules());
-        if !daemon.can_act() {
-            return;
-        }
-        daemon.wait_for("a mask", narrow);
-        // Somewhere else in its round each time.
-        (0..run % 7).for_each(|_| drop(daemon.json(&["status", "--json"])));
-        daemon.kill();
-        let next = Daemon::start_in(folder.clone(), "observe", &rules());
-        for one in &programs {
-            assert_eq!(one.worker.narrow_threads(own), 1, "run {run}");
-            assert!(one.worker.goes_on(), "run {run}");
-        }
-        next.end();
-        assert_eq!(fixture::ledgers_in(folder.path()), 0, "run {run}");
-    }
-    println!("{runs} daemons killed");
-}

@@ -1,6 +1,6 @@
 //! The metrics of a daemon, by its socket and by its port.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use rondpoint_core::CpuSet;
@@ -19,20 +19,29 @@ fn sum(text: &str, words: &[&str]) -> f64 {
     values(text, words).iter().sum()
 }
 
-fn over_http(port: u16) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("an open port");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("it reads");
+/// A port of this machine that nothing listens at.
+pub(crate) fn free_port() -> u16 {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    port.expect("a port").port()
+}
+
+/// What a server answers: its head and its text. HTTP/1.0 has no chunks, and the server closes.
+///
+/// # Errors
+/// Nothing listens at the port.
+pub(crate) fn get(port: u16, path: &str) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    text
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Programs of one name are one series however many have come, and what was done for those that
 /// have ended stays in it.
 pub(crate) fn of_trees(_: &CpuSet) {
     const MOVED: &str = "tree_moved_threads_total{";
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let port = port.expect("a port").port();
+    let port = free_port();
     let rules = format!("{}[metrics]\nlisten = \"127.0.0.1:{port}\"\n", rules());
     let daemon = Daemon::start("act", &rules);
     let command = format!("command=\"wanted-m{}\"", mark());
@@ -58,7 +67,7 @@ pub(crate) fn of_trees(_: &CpuSet) {
     }
     let text = metrics();
     assert!(text.ends_with("\n# EOF\n") && !text.contains("pid="), "{text}");
-    let answer = over_http(port);
+    let answer = get(port, "/metrics").expect("an open port");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     for name in ["rondpoint_looks_total ", "rondpoint_own_cpu_seconds_total ", "rondpoint_places "]
     {

@@ -2,14 +2,17 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use rondpoint_core::CpuSet;
-use rondpoint_linux::syscall::process::effective_user;
+use rondpoint_linux::syscall::process::{effective_user, kill};
 
 use crate::executable::install;
 use crate::fixture::{self, Daemon, PATIENCE, Program};
 use crate::patience::comes;
 use crate::{NOBODY, Sleepers, moved, rules};
+
+const SIGTERM: i32 = 15;
 
 /// Looks in which a daemon that acts has moved threads again and again.
 const LOOKS: u64 = 20;
@@ -72,6 +75,61 @@ pub(crate) fn damons(own: &CpuSet) {
     std::fs::write(kernel.path().join("damon/admin/kdamonds/0/state"), "off\n").expect("ours");
     daemon.wait_for("a move", || moved(&daemon, &target) > 0);
     daemon.end();
+}
+
+/// `rondpoint attach`, which ends with the test.
+struct Attach(Child);
+
+impl Attach {
+    /// Starts it, and waits until it has the process.
+    fn to(pid: u32) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+        command.args(["attach", "--policy", "shuffle", "--quiet", &pid.to_string()]);
+        let attach = Self(command.stdin(Stdio::null()).spawn().expect("it starts"));
+        let claim = format!("@rondpoint-manager-{pid}-");
+        let sockets = || std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        assert!(comes(PATIENCE, || sockets().contains(&claim)), "no {claim}");
+        attach
+    }
+
+    fn end(mut self) {
+        kill(self.0.id() as i32, SIGTERM).expect("ours");
+        let status = self.0.wait().expect("ours");
+        assert!(status.success(), "{status:?}");
+    }
+}
+
+impl Drop for Attach {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn attached(own: &CpuSet) {
+    let (held, other) = (Program::start("wanted-a"), Program::start("wanted-b"));
+    let holder = Attach::to(held.pid());
+    let daemon = Daemon::start("act", &rules());
+    if !daemon.can_act() {
+        return;
+    }
+    let expected = format!("rondpoint manages it already (process {})", holder.0.id());
+    let told = || daemon.process(held.pid()).unwrap_or_default();
+    let is_left = || {
+        let found = told();
+        found["state"] == "left" && found["why"].to_string().contains(&expected)
+    };
+    daemon.wait_for("the holder's number", is_left);
+    let before = moved(&daemon, &other);
+    daemon.wait_for("moves of another", || moved(&daemon, &other) > before + 2);
+    wait_for_looks(&daemon);
+    assert!(is_left(), "{}", told());
+    assert_eq!((moved(&daemon, &held), daemon.ledgers()), (0, 1), "only the other is changed");
+    assert!(comes(PATIENCE, || held.worker.narrow_threads(own) > 1), "its holder goes on");
+    holder.end();
+    daemon.wait_for("a move", || moved(&daemon, &held) > 0);
+    daemon.end();
+    assert_eq!(held.worker.narrow_threads(own), 1);
 }
 
 /// A user runs a set-user-ID program by the name of a manager. Root owns its folder in `/proc`, and

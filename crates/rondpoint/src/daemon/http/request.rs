@@ -137,4 +137,18 @@ mod tests {
         assert_eq!(end(b"GET /metrics HTTP/1.0\n\nrest"), Some(23));
         assert_eq!(end(b"GET /metrics HTTP/1.0\r\n\r"), None);
     }
+
+    #[test]
+    fn a_mutated_request_ends_at_one_place_and_is_answered() {
+        let seeds = [
+            "GET /metrics HTTP/1.1\r\nhost: a\r\naccept: text/plain;version=0.0.4;q=0.5\r\n\r\n",
+            "HEAD http://a:9/metrics?x HTTP/1.0\n\n",
+            "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; q=1, */*\r\n\r\n",
+        ];
+        crate::seeded::check(&seeds, |bytes| {
+            let Some(at) = end(bytes) else { return false };
+            assert_eq!((end(&bytes[..at]), end(&bytes[..at - 1])), (Some(at), None));
+            parse(&bytes[..at]).is_ok()
+        });
+    }
 }

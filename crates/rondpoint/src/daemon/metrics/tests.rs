@@ -17,6 +17,7 @@ fn process(pid: u32, root: u32) -> Process {
         cpu_percent: 50.0,
         resident_bytes: 11,
         lost_share: Some(0.25),
+        lost_by_cause: [("remote-dram".to_string(), 0.125), ("coherence".to_string(), 0.0)].into(),
         traffic_bytes_per_s,
         memory_bytes,
         ..Process::default()
@@ -78,9 +79,28 @@ fn samples(text: &str) -> impl Iterator<Item = (&str, f64)> {
 }
 
 #[test]
+fn a_cause_is_weighted_by_what_processes_ask_for() {
+    let one = |pid, waiting| Process {
+        cpu_percent: 100.0,
+        lost_by_cause: [("waiting-for-cpu".to_string(), waiting)].into(),
+        ..process(pid, 7)
+    };
+    // One process gets one of four CPUs that it asks for, the other gets its one.
+    let status = Status { processes: vec![one(7, 0.75), one(8, 0.0)], ..status() };
+    let text = shown(&status, &groups());
+    let lost = |name: &str| {
+        name.starts_with("rondpoint_tree_lost_cause_ratio{")
+            && name.contains("cause=\"waiting-for-cpu\"")
+    };
+    let found: Vec<f64> = samples(&text).filter(|(name, _)| lost(name)).map(|one| one.1).collect();
+    assert_eq!(found, [0.6], "{text}");
+}
+
+#[test]
 fn what_is_known_is_shown() {
     let text = shown(&status(), &groups());
     let tree = "{unit=\"x.service\",command=\"a\\\"b\"}";
+    let of_cause = |cause: &str| tree.replace('}', &format!(",cause=\"{cause}\"}}"));
     for line in [
         "rondpoint_build_info{version=\"1.2\"} 1",
         "rondpoint_acts 1",
@@ -112,6 +132,8 @@ fn what_is_known_is_shown() {
         &format!("rondpoint_tree_resident_bytes{tree} 33"),
         &format!("rondpoint_tree_local_accesses_ratio{tree} 0.875"),
         &format!("rondpoint_tree_lost_ratio{tree} 0.25"),
+        &format!("rondpoint_tree_lost_cause_ratio{} 0.125", of_cause("remote-dram")),
+        &format!("rondpoint_tree_lost_cause_ratio{} 0", of_cause("coherence")),
         &format!("rondpoint_tree_moved_bytes_total{tree} 4096"),
         &format!("rondpoint_tree_moved_threads_total{tree} 2"),
         "rondpoint_tree_node_memory_bytes{unit=\"x.service\",command=\"a\\\"b\",node=\"2\"} 18",
@@ -131,6 +153,7 @@ fn what_is_known_is_shown() {
 fn what_is_not_measured_is_absent_and_not_zero() {
     let silent = Process {
         lost_share: None,
+        lost_by_cause: BTreeMap::new(),
         traffic_bytes_per_s: None,
         memory_bytes: None,
         ..process(7, 7)

@@ -24,6 +24,10 @@ struct Sum {
     traffic: Option<(f64, f64)>,
     /// CPU time that is lost, and the CPU time of the processes whose loss is known.
     lost: Option<(f64, f64)>,
+    /// CPUs whose time is lost, by cause.
+    lost_by_cause: BTreeMap<String, f64>,
+    /// CPUs that the processes ask for whose loss is known by cause.
+    asked_cpus: f64,
     moved: Moved,
 }
 
@@ -47,6 +51,15 @@ impl Sum {
             let (lost, used) = self.lost.get_or_insert_default();
             *lost += share * cpus;
             *used += cpus;
+        }
+        // The shares are of what the threads ask for, of which they get what does not wait.
+        let waiting = process.lost_by_cause.get("waiting-for-cpu").copied().unwrap_or(0.0);
+        let asked = if waiting < 1.0 { cpus / (1.0 - waiting) } else { 0.0 };
+        if !process.lost_by_cause.is_empty() {
+            self.asked_cpus += asked;
+        }
+        for (cause, share) in &process.lost_by_cause {
+            *self.lost_by_cause.entry(cause.clone()).or_default() += share * asked;
         }
     }
 }
@@ -106,6 +119,14 @@ pub(super) fn families(status: &Status, groups: &Groups) -> Vec<Family> {
             ([labels.clone(), vec![node]].concat(), Some(*bytes as f64))
         })
     });
+    let causes = all().flat_map(|(labels, sum)| {
+        sum.lost_by_cause.iter().map(move |(cause, lost)| {
+            let cause = ("cause", cause.clone());
+            ([labels.clone(), vec![cause]].concat(), ratio((*lost, sum.asked_cpus)))
+        })
+    });
+    let help = "Share of the CPU time that threads ask for which a cause loses, by the cost model.";
+    families.push(gauges(("tree_lost_cause", RATIO, help), causes));
     families.push(gauges(("tree_node_memory", BYTES, "Resident memory on a node."), memory));
     families.extend(COUNTERS.into_iter().map(|(name, unit, help, get)| Family {
         kind: Kind::Counter,

@@ -1,6 +1,6 @@
 //! The daemon's state for clients, made on request from the last look.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rondpoint_core::cost::{Price, lost_to_latency};
 use rondpoint_core::model::{App, Deviation, Rung, Traffic};
@@ -14,6 +14,7 @@ use super::super::board::Board;
 use super::super::config::OPERATORS;
 use super::super::own;
 use super::Station;
+use super::losses::{Shares, losses};
 use crate::control::protocol::{
     Decision, ExplainReply, Factor, Link, Mode, Node, Own, Process, STATISTICS, Sensor, State,
     Status, Thread, VERSION,
@@ -167,11 +168,23 @@ impl Station {
         let mut all: BTreeSet<Pid> = self.roots.keys().copied().collect();
         all.extend(self.parts.observer.origins().keys());
         all.extend(self.left.keys());
-        let shown = |pid: Pid| self.process(board, pid);
+        let losses = self.losses(board);
+        let shown = |pid: Pid| {
+            let lost_by_cause = losses.get(&pid).cloned().unwrap_or_default();
+            Some(Process { lost_by_cause, ..self.process(board, pid)? })
+        };
         let is_shown = |process: &Process| only.is_none_or(|user| process.user == user);
         all.into_iter().filter_map(shown).filter(is_shown).collect()
     }
 
+    /// Priced once for each look: many clients may ask.
+    fn losses<'a>(&self, board: &'a Board) -> &'a BTreeMap<Pid, Shares> {
+        let window = board.window.as_ref();
+        let priced = || window.map(|window| losses(window, &self.topology)).unwrap_or_default();
+        board.losses.get_or_init(priced)
+    }
+
+    /// Without its loss by cause.
     fn process(&self, board: &Board, pid: Pid) -> Option<Process> {
         let known = self.census.get(pid)?;
         let app = board.window.as_ref().and_then(|window| Some((window, window.app(pid)?)));
@@ -257,13 +270,14 @@ impl Station {
     /// There is no such process, it is not managed, or it is not the caller's.
     pub(super) fn explain(&self, pid: Pid, only: Option<u32>) -> Result<ExplainReply, Refused> {
         let board = self.parts.board.borrow();
-        let Some(process) = self.process(&board, pid) else {
+        let Some(mut process) = self.process(&board, pid) else {
             return Err(self.why_unknown(pid, only));
         };
         if only.is_some_and(|user| user != process.user) {
             let message = format!("process {pid} is of user {}", process.user);
             return Err(Refused::new("NotAllowed", message));
         }
+        process.lost_by_cause = self.losses(&board).get(&pid).cloned().unwrap_or_default();
         let window = board.window.as_ref();
         let app = window.and_then(|window| Some((window, window.app(pid)?)));
         let threads = match app {
