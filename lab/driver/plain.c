@@ -11,7 +11,7 @@
 #include "plain.h"
 #include "rondpoint_pmu.h"
 
-int rp_plain_check(const struct perf_event *event)
+int rp_plain_check(struct perf_event *event)
 {
 	if (event->attr.type != event->pmu->type)
 		return -ENOENT;

@@ -23,7 +23,7 @@ void rp_plain_init(struct rp_plain *unit, int (*init)(struct perf_event *event),
 		   u64 (*value)(struct perf_event *event));
 
 /* 0 where @event can be one of its unit's as far as type, kind and CPU go; else an error. */
-int rp_plain_check(const struct perf_event *event);
+int rp_plain_check(struct perf_event *event);
 
 /* The file `cpumask` of a unit. */
 extern const struct attribute_group rp_plain_group;

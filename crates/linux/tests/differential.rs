@@ -2,7 +2,10 @@
 //!
 //! That decoder leaves out READ, CGROUP and WEIGHT_STRUCT. It has AUX before the page sizes, where
 //! `perf_output_sample` (kernel/events/core.c) writes it last. Samples with these fields are left
-//! to the unit tests. `PROPTEST_CASES=100000` makes sixteen times as many samples.
+//! to the unit tests.
+//!
+//! Ten million samples:
+//! `PROPTEST_CASES=625000 cargo test --release --package rondpoint-linux --test differential`.
 
 use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, EventRecord, RawData, RawEventRecord, ReadFormat,
@@ -16,7 +19,10 @@ use rondpoint_linux::perf::sample::{Layout, Sample};
 
 /// What both decoders know.
 const BOTH: u64 = ((1 << 25) - 1) & !(bit::READ | bit::CGROUP | bit::WEIGHT_STRUCT | bit::AUX);
+/// Samples of a case.
 const SAMPLES: usize = 16;
+/// Cases of each test, unless `PROPTEST_CASES` says otherwise: 65,536 samples.
+const CASES: u32 = 4096;
 const KIND_SAMPLE: u32 = 9;
 
 /// Numbers to fill fields with, and lengths.
@@ -169,7 +175,16 @@ fn layouts() -> impl Strategy<Value = Layout> {
     })
 }
 
+fn configuration() -> ProptestConfig {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default(),
+        None => ProptestConfig::with_cases(CASES),
+    }
+}
+
 proptest! {
+    #![proptest_config(configuration())]
+
     #[test]
     fn samples_are_read_as_by_the_other_decoder(
         layout in layouts(), numbers in vec(any::<u64>(), 61), misc in 0u16..8, cut in 0usize..40,

@@ -11,6 +11,7 @@ mod known_load;
 mod managers;
 mod metrics;
 mod offers;
+mod resctrl;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,11 +22,12 @@ use rondpoint_linux::observe::kernel;
 use rondpoint_linux::perf::event::cause;
 use rondpoint_linux::perf::generation::{Available, Generation};
 use rondpoint_linux::perf::pmu::{Event, Pmus};
+use rondpoint_linux::perf::ring;
 use rondpoint_linux::perf::whole;
 use rondpoint_linux::probe::{self, Capability};
 use rondpoint_linux::syscall::process::effective_user;
 use rondpoint_linux::topology::{self, Discovered};
-use rondpoint_linux::{LinuxError, Root, root};
+use rondpoint_linux::{LinuxError, Root};
 use serde::Serialize;
 
 use self::judge::Finding;
@@ -187,22 +189,22 @@ fn examine(root: &Root, check: bool) -> Result<Report> {
     let nodes: Vec<u32> =
         topology.memory_nodes().iter().map(|node| topology.kernel_node(node)).collect();
     let available = Generation::choose(&pmus, &found.identity).resolve(&pmus, &nodes);
-    let paranoid = kernel::paranoid_level(root);
+    let (paranoid, has_clock) = (kernel::paranoid_level(root), ring::has_clock());
     let mut checks = vec![
         nodes_check(&found),
         counters_check(&available, paranoid),
-        samples_check(&available, paranoid),
+        samples_check(&available, has_clock, paranoid),
         faults_check(paranoid),
         machine_check(&available, topology, paranoid),
         balancing_check(root),
-        bandwidth_monitoring_check(root),
+        resctrl::check(root),
         pages_check(root)?,
         copies::check(root),
         threads_check(root)?,
         managers::check(root)?,
     ];
     let refusal = |event: &Event| probe::event(event).err().map(|error| error.to_string());
-    let metrics = metrics::told(&available, topology, refusal);
+    let metrics = metrics::told(&available, topology, has_clock, refusal);
     let lies = match check {
         true => known_load::put(&found, &available, &mut checks)?,
         false => Vec::new(),
@@ -314,14 +316,11 @@ fn counters_check(available: &Available, paranoid: Option<i64>) -> Check {
     limited(COUNTERS, format!("{finding}; not here: {}", absent.join(", ")), None)
 }
 
-fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
+fn samples_check(available: &Available, has_clock: bool, paranoid: Option<i64>) -> Check {
     let mut problem = None;
     if let Some(event) = &available.buffer {
         match probe::sampling(event, available.period) {
-            Ok(_) => {
-                let finding = format!("{}: {}", event.name, metrics::BUFFER_OF_TASKS);
-                return limited(SAMPLES, finding, None);
-            }
+            Ok(_) => return buffer_check(&event.name, has_clock),
             Err(error) => problem = Some(error),
         }
     }
@@ -338,6 +337,14 @@ fn samples_check(available: &Available, paranoid: Option<i64>) -> Check {
     match problem {
         Some(error) => missing(SAMPLES, cause(error.errno(), paranoid), perf_fix(&error)),
         None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
+    }
+}
+
+/// Samples that come through a buffer, which names no task.
+fn buffer_check(event: &str, has_clock: bool) -> Check {
+    match has_clock {
+        true => good(SAMPLES, format!("{event}; tasks are told by the time of operations")),
+        false => limited(SAMPLES, format!("{event}: {}", metrics::NO_TIMES), None),
     }
 }
 
@@ -384,23 +391,6 @@ fn balancing_check(root: &Root) -> Check {
         Some((why, fix)) => {
             missing(BALANCING, format!("{why} (needed where there are no address samples)"), fix)
         }
-    }
-}
-
-fn bandwidth_monitoring_check(root: &Root) -> Check {
-    const NAME: &str = "resctrl";
-    let path = root.in_sys("fs/resctrl/info/L3_MON/mon_features");
-    match root::read_optional(&path) {
-        Ok(Some(features)) => {
-            let features = String::from_utf8_lossy(&features).trim().replace('\n', ", ");
-            good(NAME, format!("memory bandwidth per process: {features}"))
-        }
-        _ if root.in_sys("fs/resctrl").exists() => limited(
-            NAME,
-            "known to the kernel, not mounted",
-            Some("sudo mount -t resctrl resctrl /sys/fs/resctrl"),
-        ),
-        _ => missing(NAME, "no memory bandwidth monitoring in this processor or kernel", None),
     }
 }
 
@@ -466,6 +456,14 @@ mod tests {
         assert_eq!(conclusion(no_balancing, 2), "first-touches true false");
         let nothing = with(vec![missing(FAULTS, "", None), missing(BALANCING, "", None)]);
         assert_eq!(conclusion(nothing, 2), "statistics true false");
+    }
+
+    #[test]
+    fn a_buffer_of_samples_serves_the_daemon_where_their_time_is_known() {
+        assert_eq!(buffer_check("arm_spe", true).verdict, Verdict::Good);
+        let untimed = buffer_check("arm_spe", false);
+        assert_eq!(untimed.verdict, Verdict::Limited);
+        assert!(untimed.finding.contains("daemon"), "{}", untimed.finding);
     }
 
     #[test]

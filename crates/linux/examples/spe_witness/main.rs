@@ -1,9 +1,9 @@
 //! `cargo run --example spe_witness -- PROGRAM PACKETS`: generated SPE packets, decoded here and by
 //! the kernel's own decoder, which PROGRAM is built around (`driver.c` beside this file).
 //!
-//! Long blocks of whole packets, and between them short ones with some bytes changed. One known
-//! difference does not fail the check. For an alignment packet the kernel wants as many bytes left
-//! as the alignment has, though fewer may be skipped.
+//! Long blocks of whole packets, and between them short ones with some bytes changed and with
+//! headers that no packet has. One known difference does not fail the check. For an alignment
+//! packet the kernel wants as many bytes left as the alignment has, though fewer may be skipped.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -71,6 +71,7 @@ fn compare(program: &str, wanted: u64) -> Result<Counts, String> {
         let is_long = counts.blocks.is_multiple_of(TURN);
         let mut bytes = block(&mut random, if is_long { LONG } else { SHORT });
         if !is_long {
+            foreign(&mut random, &mut bytes);
             for _ in 0..2 {
                 let at = random.below(bytes.len() as u64) as usize;
                 bytes[at] = random.next() as u8;
@@ -160,7 +161,7 @@ fn block(random: &mut Random, length: usize) -> Vec<u8> {
     while bytes.len() < length {
         let size = random.below(4) as u8;
         let index = random.below(8) as u8;
-        let header = match random.below(12) {
+        let header = match random.below(13) {
             0 => 0x00,
             1 => 0x01,
             2 => 0x71,
@@ -170,6 +171,10 @@ fn block(random: &mut Random, length: usize) -> Vec<u8> {
             6 => 0x48 | index & 3,
             7 | 8 => 0xb0 | index,
             9 => 0x98 | index,
+            10 => {
+                align(random, &mut bytes);
+                continue;
+            }
             _ => 0x20 | index & 3,
         };
         bytes.push(header);
@@ -186,6 +191,31 @@ fn block(random: &mut Random, length: usize) -> Vec<u8> {
         bytes.extend(&payload[..1 << (sized >> 4 & 3)]);
     }
     bytes
+}
+
+/// An alignment packet: its two bytes and anything up to the next multiple of 2 to 16 bytes. One of
+/// 2 bytes at an odd place ends between its own bytes, and its second one is padding.
+fn align(random: &mut Random, bytes: &mut Vec<u8>) {
+    let power = random.below(4) as u8;
+    let end = (bytes.len() + 1).next_multiple_of(2 << power);
+    bytes.extend([0x20 | power, 0x00]);
+    while bytes.len() < end {
+        bytes.push(random.next() as u8);
+    }
+}
+
+/// Ends one block in four with a header that no packet has: a neighbour of a context's four, or a
+/// context's in the extended form.
+fn foreign(random: &mut Random, bytes: &mut Vec<u8>) {
+    let header = match random.below(12) {
+        // 0x62 and 0x63 are events and a data source.
+        0 => vec![0x60 | random.below(2) as u8],
+        1 => vec![0x68 | random.below(8) as u8],
+        2 => vec![0x20 | random.below(4) as u8, 0x64 | random.below(4) as u8],
+        _ => return,
+    };
+    bytes.extend(header);
+    bytes.extend(random.next().to_le_bytes());
 }
 
 /// Marsaglia's xorshift64 (13, 7, 17).

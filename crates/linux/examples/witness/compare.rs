@@ -1,6 +1,7 @@
 //! A line of the event tables against the lists that know its processor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use rondpoint_linux::perf::processors::{Entry, UncoreLine};
 use serde::Deserialize;
@@ -19,10 +20,47 @@ pub(crate) struct Line {
 pub(crate) enum Verdict {
     /// The same code, mask and unit.
     Equal,
-    /// The event of that name has another field.
-    Differs(String),
+    /// The event of that name has other fields: at least one.
+    Differs(Vec<Difference>),
     /// No list has an event of that name.
     Unknown(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equal => text.write_str("equal"),
+            Self::Differs(all) => {
+                let all: Vec<String> = all.iter().map(Difference::to_string).collect();
+                text.write_str(&all.join("; "))
+            }
+            Self::Unknown(what) => text.write_str(what),
+        }
+    }
+}
+
+/// A field that a list has otherwise.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// The list's name.
+    list: String,
+    values: Values,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Values { field, there, here } = &self.values;
+        write!(text, "{field} is {there:#x} in {}, {here:#x} here", self.list)
+    }
+}
+
+/// A field's values, in the list and in our table.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Values {
+    field: String,
+    there: u64,
+    here: u64,
 }
 
 /// Why lines may differ or be unknown.
@@ -37,8 +75,8 @@ pub(crate) struct Reason {
     unit: Option<String>,
     /// Only for events whose names begin so.
     event: Option<String>,
-    /// Only for a line that a list has otherwise (true), or only for one that no list has.
-    known: bool,
+    /// The one difference that it explains. Without it: why no list has the line.
+    differs: Option<Values>,
     /// The reason.
     pub(crate) why: String,
 }
@@ -57,23 +95,31 @@ pub(crate) fn reasons(text: &str) -> Result<Vec<Reason>, String> {
 }
 
 impl Reason {
-    /// Whether this is why `line` got `verdict`.
-    pub(crate) fn explains(&self, line: &Line, verdict: &Verdict) -> bool {
+    /// Whether it is about lines such as this.
+    fn is_about(&self, line: &Line) -> bool {
         let fits = |wanted: &Option<String>, found: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == found)
         };
         let (unit, name, _) = parts(&line.text);
         let is_named = |begin: &str| name.as_ref().is_some_and(|name| name.starts_with(begin));
-        let known = match verdict {
-            Verdict::Equal => return false,
-            Verdict::Differs(_) => true,
-            Verdict::Unknown(_) => false,
-        };
-        self.known == known
-            && fits(&self.generation, &line.generation)
+        fits(&self.generation, &line.generation)
             && fits(&self.metric, &line.metric)
             && fits(&self.unit, &unit)
             && self.event.as_ref().is_none_or(|begin| is_named(begin))
+    }
+}
+
+/// The reasons that explain a verdict, by their places; `None` if they leave anything unexplained.
+pub(crate) fn explained(reasons: &[Reason], line: &Line, verdict: &Verdict) -> Option<Vec<usize>> {
+    let place = |differs: Option<&Values>| {
+        let explains =
+            |reason: &Reason| reason.differs.as_ref() == differs && reason.is_about(line);
+        reasons.iter().position(explains)
+    };
+    match verdict {
+        Verdict::Equal => Some(Vec::new()),
+        Verdict::Differs(all) => all.iter().map(|one| place(Some(&one.values))).collect(),
+        Verdict::Unknown(_) => place(None).map(|place| vec![place]),
     }
 }
 
@@ -121,18 +167,16 @@ fn verdict(list: &List, unit: &str, name: &str, fields: &BTreeMap<String, u64>) 
     let Some(known) = list.find(name, unit) else {
         return Verdict::Unknown(format!("{} has no `{name}`", list.name));
     };
-    let names = known.fields.keys().copied().chain(fields.keys().map(String::as_str));
-    for field in names {
-        let theirs = known.fields.get(field).copied().unwrap_or(0);
-        let ours = fields.get(field).copied().unwrap_or(0);
-        if theirs != ours {
-            return Verdict::Differs(format!(
-                "{field} is {theirs:#x} in {}, {ours:#x} here",
-                list.name
-            ));
-        }
-    }
-    Verdict::Equal
+    let names: BTreeSet<&str> =
+        known.fields.keys().copied().chain(fields.keys().map(String::as_str)).collect();
+    let difference = |field: &str| {
+        let there = known.fields.get(field).copied().unwrap_or(0);
+        let here = fields.get(field).copied().unwrap_or(0);
+        let values = Values { field: field.to_string(), there, here };
+        (there != here).then(|| Difference { list: list.name.clone(), values })
+    };
+    let differences: Vec<Difference> = names.into_iter().filter_map(difference).collect();
+    if differences.is_empty() { Verdict::Equal } else { Verdict::Differs(differences) }
 }
 
 /// Unit, name and fields of an event string. A threshold of loads is no part of the event's code.

@@ -2,8 +2,8 @@
 //! kernel's own event lists.
 //!
 //! FOLDER is `tools/perf/pmu-events/arch` of a kernel's sources; `./x setup --witness` fetches it.
-//! A line that differs, or that no list knows, fails unless `reasons.toml` says why; a reason that
-//! no line needs fails as well.
+//! A line that differs, or that no list knows, fails unless `reasons.toml` says why. Each field
+//! that differs needs a reason with its two values. A reason that no line needs fails as well.
 
 mod compare;
 mod lists;
@@ -41,15 +41,12 @@ fn check(folder: &Path) -> Result<bool, String> {
         let lists = lists.collect::<Result<Vec<_>, _>>()?;
         for line in compare::lines(&entry) {
             for verdict in compare::line(&line, &lists) {
-                let reason = reasons.iter().position(|reason| reason.explains(&line, &verdict));
-                if let Some(index) = reason {
-                    used[index] = true;
+                let why = compare::explained(&reasons, &line, &verdict);
+                counts.add(&verdict, why.is_some());
+                if why.is_none() {
+                    println!("{}: {}: {}: {verdict}", line.generation, line.metric, line.text);
                 }
-                counts.add(&verdict, reason.is_some());
-                if let (Verdict::Differs(what) | Verdict::Unknown(what), None) = (&verdict, reason)
-                {
-                    println!("{}: {}: {}: {what}", line.generation, line.metric, line.text);
-                }
+                why.into_iter().flatten().for_each(|place| used[place] = true);
             }
         }
     }
@@ -102,15 +99,18 @@ mod tests {
         folder
     }
 
-    fn verdicts(event: &str, text: &str) -> Vec<Verdict> {
-        let folder = folder(event);
-        let lists = [lists::read(folder.path(), "x").unwrap()];
-        let line = compare::Line {
+    fn line(text: &str) -> compare::Line {
+        compare::Line {
             generation: "g".to_string(),
             metric: "m".to_string(),
             text: text.to_string(),
-        };
-        compare::line(&line, &lists)
+        }
+    }
+
+    fn verdicts(event: &str, text: &str) -> Vec<Verdict> {
+        let folder = folder(event);
+        let lists = [lists::read(folder.path(), "x").unwrap()];
+        compare::line(&line(text), &lists)
     }
 
     const READS: &str =
@@ -120,18 +120,16 @@ mod tests {
     fn code_mask_and_unit_must_all_be_equal() {
         let check = |text: &str| verdicts(READS, text).remove(0);
         assert_eq!(check("uncore_imc/event=0x04,umask=0x03,name=READS/"), Verdict::Equal);
-        let differs = |what: &str| Verdict::Differs(what.to_string());
-        assert_eq!(
-            check("uncore_imc/event=0x05,umask=0x03,name=READS/"),
-            differs("event is 0x4 in x, 0x5 here")
-        );
-        assert_eq!(
-            check("uncore_imc/event=0x04,umask=0x0c,name=READS/"),
-            differs("umask is 0x3 in x, 0xc here")
-        );
-        assert_eq!(
-            check("uncore_imc/event=0x04,umask=0x03,config1=0x1,name=READS/"),
-            differs("config1 is 0x0 in x, 0x1 here")
+        let differs = |text: &str, what: &str| {
+            let verdict = check(text);
+            assert!(matches!(verdict, Verdict::Differs(_)), "{verdict}");
+            assert_eq!(verdict.to_string(), what);
+        };
+        differs("uncore_imc/event=0x05,umask=0x03,name=READS/", "event is 0x4 in x, 0x5 here");
+        differs("uncore_imc/event=0x04,umask=0x0c,name=READS/", "umask is 0x3 in x, 0xc here");
+        differs(
+            "uncore_imc/event=0x05,umask=0x03,config1=0x1,name=READS/",
+            "config1 is 0x0 in x, 0x1 here; event is 0x4 in x, 0x5 here",
         );
         let Verdict::Unknown(what) = check("uncore_cha/event=0x04,umask=0x03,name=READS/") else {
             panic!("another unit's list knows nothing of it");
@@ -162,12 +160,38 @@ mod tests {
         std::fs::rename(folder.path().join("common.json"), folder.path().join("x/common.json"))
             .unwrap();
         let lists = [lists::read(folder.path(), "x/y").unwrap()];
-        let line = compare::Line {
-            generation: "g".to_string(),
-            metric: "m".to_string(),
-            text: "core/event=0x31,name=REMOTE_ACCESS/".to_string(),
-        };
+        let line = line("core/event=0x31,name=REMOTE_ACCESS/");
         assert_eq!(compare::line(&line, &lists), [Verdict::Equal]);
+    }
+
+    /// The reasons that explain all of an event string's verdict; `None` if something is left.
+    fn explained(reasons: &str, text: &str) -> Option<Vec<usize>> {
+        let reasons = compare::reasons(reasons).unwrap();
+        compare::explained(&reasons, &line(text), &verdicts(READS, text)[0])
+    }
+
+    const BOTH_MASKS: &str = r#"
+[[reason]]
+event = "READS"
+differs = { field = "umask", there = 0x3, here = 0xf }
+why = "reads and writes together"
+"#;
+
+    #[test]
+    fn a_reason_explains_the_values_that_it_names_and_no_others() {
+        let explained = |text| explained(BOTH_MASKS, text);
+        assert_eq!(explained("uncore_imc/event=0x04,umask=0x0f,name=READS/"), Some(vec![0]));
+        assert_eq!(explained("uncore_imc/event=0x04,umask=0x0c,name=READS/"), None);
+        assert_eq!(explained("uncore_imc/event=0x05,umask=0x03,name=READS/"), None);
+        assert_eq!(explained("uncore_imc/event=0x04,umask=0x0f,name=READS_TOO/"), None);
+    }
+
+    #[test]
+    fn each_field_that_differs_needs_a_reason() {
+        let text = "uncore_imc/event=0x04,umask=0x0f,config1=0x7,name=READS/";
+        assert_eq!(explained(BOTH_MASKS, text), None);
+        let filter = "[[reason]]\ndiffers = { field = \"config1\", there = 0, here = 7 }\nwhy = \"a filter\"\n";
+        assert_eq!(explained(&[BOTH_MASKS, filter].concat(), text), Some(vec![1, 0]));
     }
 
     #[test]

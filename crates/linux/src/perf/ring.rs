@@ -6,14 +6,27 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
+use super::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE};
+use super::event::OpenEvent;
 use super::switches::Clock;
 use crate::syscall::memory::{AuxMemory, RingMemory};
+use crate::syscall::perf::Target;
 
 /// A mapped ring.
 pub struct Ring {
     memory: RingMemory,
+}
+
+/// Whether this kernel converts a CPU's timer to the perf clock: see [`Ring::clock`]. In a buffer
+/// of all tasks only the time of a sample tells its task.
+#[must_use]
+pub fn has_clock() -> bool {
+    let this_thread = Target { task: 0, cpu: -1 };
+    let dummy = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+    OpenEvent::open("dummy", &dummy, this_thread, None)
+        .is_ok_and(|event| Ring::new(event.as_fd(), 1).is_ok_and(|ring| ring.clock().is_some()))
 }
 
 impl Ring {

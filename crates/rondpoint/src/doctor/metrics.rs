@@ -65,13 +65,15 @@ const TRAFFIC: &str = UncoreMetric::DramToNode.name();
 const LINKS: &str = UncoreMetric::LinkOut.name();
 const SAMPLES: &str = "address_samples";
 
-/// Every metric. `refusal` says why the kernel does not open an event.
+/// Every metric. `refusal` says why the kernel does not open an event, `has_clock` whether it tells
+/// the time of samples.
 pub(super) fn told(
     available: &Available,
     topology: &Topology,
+    has_clock: bool,
     refusal: impl Fn(&Event) -> Option<String>,
 ) -> Vec<Told> {
-    let opened = Opened { available, topology, refusal };
+    let opened = Opened { available, topology, has_clock, refusal };
     let mut all: Vec<Told> = CORE.into_iter().map(|metric| opened.core(metric)).collect();
     all.push(opened.traffic());
     all.push(opened.links());
@@ -83,6 +85,7 @@ pub(super) fn told(
 struct Opened<'a, F> {
     available: &'a Available,
     topology: &'a Topology,
+    has_clock: bool,
     refusal: F,
 }
 
@@ -166,8 +169,8 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
         match (available.sample.first(), &available.buffer) {
             (Some(event), _) => sampled(event),
             (None, Some(event)) => match sampled(event) {
-                told if told.state == State::Measured => {
-                    Told { cost: Some(BUFFER_OF_TASKS.to_string()), ..told }
+                told if told.state == State::Measured && !self.has_clock => {
+                    Told { cost: Some(NO_TIMES.to_string()), ..told }
                 }
                 told => told,
             },
@@ -207,9 +210,9 @@ impl<F: Fn(&Event) -> Option<String>> Opened<'_, F> {
     }
 }
 
-/// No packet of Arm's sampler names the thread.
-pub(super) const BUFFER_OF_TASKS: &str = "only of single programs (run, attach): where whatever runs \
-    is watched, as by the daemon, page faults stand for them";
+/// No packet of Arm's sampler names the thread. Its time and the records of task switches do.
+pub(super) const NO_TIMES: &str = "only of single programs (run, attach): this kernel does not tell \
+    the time of samples, so under the daemon page faults stand for them";
 const NO_TRAFFIC: &str = "programs that Rondpoint does not watch are left out, so a node may be \
     busier than it seems";
 const NO_ACCESSORS: &str = "which node asks is known only as well as samples tell it";
@@ -249,7 +252,7 @@ mod tests {
             Available { sample: vec![event("ibs_op")], period: 65_536, ..Available::default() };
         let refuse =
             |event: &Event| (event.attr.sample_period == 0).then(|| "not for counting".to_string());
-        let told = told(&available, &machine, refuse);
+        let told = told(&available, &machine, true, refuse);
         assert_eq!(state(&told, "address_samples"), (State::Measured, "ibs_op".to_string()));
     }
 
@@ -263,7 +266,7 @@ mod tests {
         let available = counted(&[Metric::LlcMisses, Metric::Cycles]);
         let machine = synthetic::parse("node:2 core:2").expect("a machine");
         let refuse = |event: &Event| (event.name == "cycles").then(|| "no".to_string());
-        let told = told(&available, &machine, refuse);
+        let told = told(&available, &machine, true, refuse);
         assert_eq!(state(&told, "llc_misses"), (State::Measured, "llc_misses".to_string()));
         assert_eq!(state(&told, "cycles"), (State::Missing, "no".to_string()));
     }
@@ -273,14 +276,14 @@ mod tests {
         let available = counted(&[Metric::LocalDram, Metric::RemoteDram]);
         let of = |machine: &str| {
             let machine = synthetic::parse(machine).expect("a machine");
-            state(&told(&available, &machine, |_| None), "dram_node").0
+            state(&told(&available, &machine, true, |_| None), "dram_node").0
         };
         assert_eq!(of("node:2 core:2"), State::Derived);
         assert_eq!(of("node:4 core:2"), State::Missing);
         let mut description = synthetic::describe("node:2 core:2").expect("a machine");
         description.cpus.retain(|cpu| cpu.node == 0);
         let machine = Topology::new(description).expect("memory without CPUs");
-        let told = told(&available, &machine, |_| None);
+        let told = told(&available, &machine, true, |_| None);
         assert_eq!(state(&told, "dram_node").0, State::Missing, "CXL is no other socket");
     }
 
@@ -298,8 +301,9 @@ mod tests {
             .flat_map(|metric| [unit(metric, 0), unit(metric, 2)])
             .collect();
         let available = Available { uncore, ..Available::default() };
-        let shown =
-            |available: &Available| state(&told(available, &machine, |_| None), "dram_to_node").1;
+        let shown = |available: &Available| {
+            state(&told(available, &machine, true, |_| None), "dram_to_node").1
+        };
         assert!(shown(&available).starts_with("misses and requests"));
         assert_eq!(shown(&Available::default()), "what the watched programs do");
         let controllers = [0, 2].map(|cpu| UncoreCount {
@@ -319,15 +323,26 @@ mod tests {
         let machine = synthetic::parse("node:2 core:2").expect("a machine");
         let mut available = Available { generation: "x".to_string(), ..Available::default() };
         available.absent.insert("remote_hitm".to_string(), "no event; SAM is blind".to_string());
-        let told = told(&available, &machine, |_| None);
+        let told = told(&available, &machine, true, |_| None);
         assert_eq!(state(&told, "remote_hitm").1, "no event; SAM is blind");
         assert_eq!(state(&told, "refills").1, "the table x has no event for it");
         assert_eq!(state(&told, "address_samples"), (State::Derived, "page faults".to_string()));
         available.buffer = Some(event("arm_spe"));
-        let told = self::told(&available, &machine, |_| None);
-        let samples = told.iter().find(|told| told.name == "address_samples").expect("is listed");
-        assert_eq!(samples.cost.as_deref(), Some(BUFFER_OF_TASKS));
-        let told = self::told(&available, &machine, |_| Some("EACCES".to_string()));
+        let told = self::told(&available, &machine, true, |_| Some("EACCES".to_string()));
         assert_eq!(state(&told, "address_samples"), (State::Missing, "EACCES".to_string()));
+    }
+
+    #[test]
+    fn samples_of_a_buffer_are_of_all_tasks_where_their_time_is_known() {
+        let machine = synthetic::parse("node:2 core:2").expect("a machine");
+        let available = Available { buffer: Some(event("arm_spe")), ..Available::default() };
+        let cost = |has_clock| {
+            let told = told(&available, &machine, has_clock, |_| None);
+            let samples = told.into_iter().find(|told| told.name == SAMPLES).expect("is listed");
+            assert_eq!(samples.state, State::Measured);
+            samples.cost
+        };
+        assert_eq!(cost(true), None);
+        assert!(cost(false).is_some_and(|cost| cost.contains("under the daemon page faults")));
     }
 }

@@ -81,13 +81,16 @@ const fn meaning(feature: Feature, offer: Offer) -> &'static str {
         }
         (Feature::CacheAware, _) => "sharing threads meet in a cache only where SAM puts them",
         (Feature::WeightedInterleave, Offer::On) => {
-            "a program may ask for it by itself; Rondpoint's own interleaving is even"
+            "used by `rondpoint run --weighted-interleave all`; policies interleave evenly"
         }
         (Feature::WeightedInterleave, _) => "interleaving is even, whatever the nodes' bandwidths",
         (Feature::AutomaticWeights, Offer::On) => {
-            "the weights follow the firmware's bandwidths, of CXL memory too"
+            "the weights follow the firmware's bandwidths, of CXL memory too, until \
+             `rondpoint weights --apply` sets measured ones"
         }
-        (Feature::AutomaticWeights, _) => "weights are what an administrator has written",
+        (Feature::AutomaticWeights, _) => {
+            "weights are those of `rondpoint weights --apply` or of an administrator, else even"
+        }
         (Feature::Damon, Offer::On) => {
             "its schemes may page out or move what Rondpoint places; `other managers` names the movers"
         }
@@ -96,12 +99,18 @@ const fn meaning(feature: Feature, offer: Offer) -> &'static str {
             "it may hold AMD's op sampling, which Rondpoint samples with"
         }
         (Feature::HotPages, _) => "no other user of AMD's op sampling in the kernel",
-        (Feature::Bandwidth, Offer::On) => "bandwidth of groups of processes can be read",
-        (Feature::Bandwidth, Offer::Off) => "bandwidth can be read once resctrl is mounted",
+        (Feature::Bandwidth, Offer::On) => {
+            "not used by Rondpoint: it counts for groups of tasks, not for threads and nodes"
+        }
+        (Feature::Bandwidth, Offer::Off) => {
+            "not used by Rondpoint; counts for groups of tasks once resctrl is mounted"
+        }
         (Feature::Bandwidth, _) => "bandwidth is known from counters alone",
-        (Feature::AssignedBandwidth, Offer::On) => "bandwidth counters are never taken away unseen",
+        (Feature::AssignedBandwidth, Offer::On) => {
+            "not used by Rondpoint; bandwidth counters are never taken away unseen"
+        }
         (Feature::AssignedBandwidth, _) => {
-            "on AMD bandwidth counts may be reset unseen where there are many groups"
+            "not used by Rondpoint; on AMD bandwidth counts may be reset unseen with many groups"
         }
     }
 }
@@ -135,6 +144,31 @@ mod tests {
         let unknown = of(Feature::CacheAware, Offer::Unknown);
         assert_eq!(unknown.name, "cache-aware");
         assert!(unknown.meaning.contains("sudo mount -t debugfs"), "{}", unknown.meaning);
+    }
+
+    /// The reference has each command's options; a test of the command line keeps it so.
+    #[test]
+    fn a_command_in_a_meaning_is_one_of_ours() {
+        const REFERENCE: &str = include_str!("../../../../docs/reference.md");
+        let of_feature = |feature| {
+            [Offer::On, Offer::Off, Offer::Absent].map(|offer| of(feature, offer).meaning)
+        };
+        let named: Vec<&str> = Feature::ALL
+            .into_iter()
+            .flat_map(of_feature)
+            .flat_map(|meaning| meaning.split('`').skip(1).step_by(2))
+            .filter(|words| words.starts_with("rondpoint "))
+            .collect();
+        assert!(named.iter().any(|words| words.contains("run --weighted-interleave")), "{named:?}");
+        assert!(named.iter().any(|words| words.contains("weights --apply")), "{named:?}");
+        for words in named {
+            let (command, options) = words.split_once(" --").expect("a command with an option");
+            let option = options.split(' ').next().expect("its name");
+            let (_, section) =
+                REFERENCE.split_once(&format!("\n## {command}\n")).expect("a command of ours");
+            let section = section.split("\n## ").next().expect("its text");
+            assert!(section.contains(&format!("--{option}")), "{words}");
+        }
     }
 
     #[test]

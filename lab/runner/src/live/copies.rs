@@ -7,19 +7,25 @@
 //!
 //! If another part of the program holds so much memory that copies have no room, the table gets no
 //! copies. The policy then spreads its pages.
+//!
+//! The same guest checks copies without the kernel's help: those of the library, and those of a
+//! file for `run --replicate`.
 
 use std::fmt;
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use rondpoint_machine::Machine;
 use serde_json::Value;
 
 use super::name;
-use super::session::{pages, report, run};
+use super::session::{pages, report};
+use crate::initramfs::Initramfs;
 use crate::lab::{KernelName, Lab, cut_machine};
 use crate::physics::Finding;
-use crate::physics::script::{lines, value};
+use crate::physics::script::{lines, run_with, value};
 use crate::vm::Record;
+use crate::{configuration, program};
 
 /// The table of the program, KiB; three copies of it are made at most.
 const TABLE_KIB: u32 = 8 << 10;
@@ -31,11 +37,21 @@ const MISCOUNTED: f64 = 0.1;
 /// What other things in the guest may take meanwhile, KiB: less than a tenth of the copies.
 const SLACK_KIB: f64 = 2048.0;
 
+/// The program of `rondpoint-replica` that compares where the pages of each copy lie. It is beside
+/// the lab's other parts, linked with the C library of this machine.
+const PLACEMENT: &str = "placement";
+/// A program of the C library of this machine, which reads the copies of `run --replicate`.
+const READER: &str = "/bin/cat";
+
 /// Two programs without copies come first: one that warms the guest up, and the control. Then a
 /// manager is killed once a half of the copies is there. The program goes on with them until
 /// `restore` takes them back. Then it runs once more, and ends with its copies. At last it costs
 /// what it costs: the workload counts what its own advice leaves.
+///
+/// Last come the copies that need no special kernel. A process bound to each node reads one file.
 const SCRIPT: &str = r#"
+report() { echo "$1 $(tr -d '\n' < $2)"; }
+echo 1 > /proc/sys/kernel/numa_balancing
 field() { sed -n "s/^$1:[^0-9]*\([0-9]*\).*/\1/p" $2; }
 copies() { kib=$(field NumaCopies /proc/$target/status 2> /dev/null); echo ${kib:-0}; }
 memory() {
@@ -94,7 +110,33 @@ rondpoint run --policy carrefour:steady --quiet --report /tmp/report -- \
 grep -q result=ok /tmp/said && echo "right short"
 report short /tmp/report
 say advised rondpoint-workloads copies --size 1M --iterations 3
+
+if placement 4 > /tmp/placed 2>&1; then echo "right placed"; fi
+echo "placed $(tr '\n' ';' < /tmp/placed)"
+
+cat /bin/busybox > /root/file
+cat > /tmp/readers << 'END'
+#!/bin/sh
+for list in /sys/devices/system/node/node*/cpulist; do
+    taskset -c $(sed 's/[-,].*//' $list) READER /root/file > /tmp/read
+    cmp /tmp/read /root/file || exit 1
+done
+END
+chmod +x /tmp/readers
+if rondpoint run --policy observe --replicate /root/file -- /tmp/readers 2> /tmp/told; then
+    echo "right replicated"
+fi
+echo "opened $(grep '^replicate: ' /tmp/told | tr '\n' ';')"
+echo "shared $(ls -A /dev/shm | wc -l) files"
 "#;
+
+/// What the guest needs beside the product and the workloads.
+fn bring(lab: &Lab, guest: &mut Initramfs) -> Result<()> {
+    let placement = lab.built.interpose.with_file_name(PLACEMENT);
+    program::bring(&placement, guest).context("build the lab's parts with ./x lab")?;
+    program::bring(Path::new(READER), guest)?;
+    configuration::add_interpose(guest, &lab.built)
+}
 
 /// All checks of copies, on four nodes of two CPUs each.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
@@ -102,7 +144,9 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 2)?;
     let script =
         SCRIPT.replace("SIZE", &TABLE_KIB.to_string()).replace("KEPT", &KEPT_MIB.to_string());
-    let record = run(&lab, &machine, "copies, taken back and left alone", &script)?;
+    let script = script.replace("READER", READER);
+    let what = "copies, taken back and left alone";
+    let record = run_with(&lab, &machine, what, &script, |guest| bring(&lab, guest))?;
     let one = |tag: &str| -> Result<String> {
         let line = lines(&record, &format!("{tag} ")).next();
         Ok(line.with_context(|| format!("no line {tag}"))?.to_owned())
@@ -153,7 +197,44 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         advised.clone(),
         advised.contains("copies=yes") && advised.ends_with("result=ok"),
     ));
+    findings.extend(on_any_kernel(&record, &machine)?);
     Ok(findings)
+}
+
+/// The copies of the library and of `run --replicate`.
+fn on_any_kernel(record: &Record, machine: &Machine) -> Result<Vec<Finding>> {
+    let (name, nodes) = (name(machine), machine.nodes.len());
+    let one = |tag: &str| {
+        lines(record, &format!("{tag} ")).next().with_context(|| format!("no line {tag}"))
+    };
+    let is_right = |how: &str| lines(record, "right ").any(|line| line == how);
+    let (placed, opened, shared) = (one("placed")?, one("opened")?, one("shared")?);
+    let counts: Vec<String> = (0..nodes).map(|node| format!("node {node}: 1")).collect();
+    let copies = format!("{nodes} copies of");
+    let each_once = format!("opened on {};", counts.join(", "));
+    Ok(vec![
+        Finding::fact(
+            &name,
+            "copies: each page of the library's copies lies on the node that reads it",
+            "elsewhere 0, for a replica and a version on each node",
+            placed.to_owned(),
+            is_right("placed") && placed.matches("elsewhere 0;").count() == 2 * nodes,
+        ),
+        Finding::fact(
+            &name,
+            "copies: a process on each node reads its own copy of the file for run --replicate",
+            &format!("{copies} it, {each_once} the same content"),
+            opened.to_owned(),
+            is_right("replicated") && opened.contains(&copies) && opened.contains(&each_once),
+        ),
+        Finding::fact(
+            &name,
+            "copies: files in /dev/shm after the end of run --replicate",
+            "0 files",
+            shared.to_owned(),
+            shared == "0 files",
+        ),
+    ])
 }
 
 /// What the reports say of copies: where the kernel had `there_kib` of them, and where memory was

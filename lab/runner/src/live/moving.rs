@@ -25,7 +25,7 @@ until grep -q ready /tmp/said; do sleep 0.05; done
 state() { sed 's/.*) //; s/ .*//' /proc/$target/stat; }
 on() { rondpoint move --pid $target --from $1 --to $2 --dry-run --json | number on_sources; }
 number() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p"; }
-guardian() { grep -ls rondpoint-guard /proc/[0-9]*/comm | cut -d/ -f3; }
+guardian() { grep -ls thaw-guardian /proc/[0-9]*/comm | cut -d/ -f3; }
 slowly() {
     rondpoint move --pid $target --from 0 --to 1 --freeze --freeze-limit 1000 --limit 1M --json > /tmp/killed &
     mover=$!

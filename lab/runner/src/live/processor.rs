@@ -13,108 +13,145 @@ use crate::physics::{Finding, script};
 
 /// An event of the processor and the model's own events for the same thing, all on CPU 0. `truth`
 /// are one or more with counts that add up, separated by spaces. `times` is how many of the first
-/// are one of the second.
+/// are one of the second. `named` is the same event by the name that Debian's perf has for it on
+/// this processor: a second witness of the code.
 pub(super) struct Pair {
     what: &'static str,
     event: &'static str,
     truth: &'static str,
     times: f64,
+    named: Option<&'static str>,
 }
 
 pub(super) const fn pair(what: &'static str, event: &'static str, truth: &'static str) -> Pair {
-    Pair { what, event, truth, times: 1.0 }
+    Pair { what, event, truth, times: 1.0, named: None }
+}
+
+impl Pair {
+    /// The same event by perf's name.
+    const fn named(self, named: &'static str) -> Self {
+        Self { named: Some(named), ..self }
+    }
+
+    /// The same with `times` of it for one of the model's.
+    const fn times(self, times: f64) -> Self {
+        Self { times, ..self }
+    }
 }
 
 /// Skylake-SP. A line is nine flits on a link of 64 bytes a line.
 const INTEL: [Pair; 8] = [
-    pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads"),
-    pair("loads from local memory", "cpu/event=0xd3,umask=0x01", "model/local_dram"),
-    pair("loads from remote memory", "cpu/event=0xd3,umask=0x02", "model/remote_dram"),
-    pair("lines read by the controllers", "uncore_imc/event=0x04,umask=0x03", "lab_nb/event=1"),
-    pair("lines written by the controllers", "uncore_imc/event=0x04,umask=0x0c", "lab_nb/event=2"),
+    pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads")
+        .named("cpu/longest_lat_cache.miss"),
+    pair("loads from local memory", "cpu/event=0xd3,umask=0x01", "model/local_dram")
+        .named("cpu/mem_load_l3_miss_retired.local_dram"),
+    pair("loads from remote memory", "cpu/event=0xd3,umask=0x02", "model/remote_dram")
+        .named("cpu/mem_load_l3_miss_retired.remote_dram"),
+    pair("lines read by the controllers", "uncore_imc/event=0x04,umask=0x03", "lab_nb/event=1")
+        .named("uncore_imc/unc_m_cas_count.rd"),
+    pair("lines written by the controllers", "uncore_imc/event=0x04,umask=0x0c", "lab_nb/event=2")
+        .named("uncore_imc/unc_m_cas_count.wr"),
     pair(
         "local lines that the caching agents miss",
         "uncore_cha/event=0x35,umask=0x21,config1=0x4043200000000",
         "lab_nb/event=0,unit=0",
-    ),
+    )
+    .named("uncore_cha/unc_cha_tor_inserts.ia_miss,config1=0x4043200000000"),
     pair(
         "remote lines that the caching agents miss",
         "uncore_cha/event=0x35,umask=0x21,config1=0x4043100000000",
         "lab_nb/event=0,unit=1",
-    ),
-    Pair {
-        what: "flits sent over UPI",
-        event: "uncore_upi/event=0x02,umask=0x0f",
-        truth: "lab_nb/event=5,unit=0",
-        times: 9.0 / 64.0,
-    },
+    )
+    .named("uncore_cha/unc_cha_tor_inserts.ia_miss,config1=0x4043100000000"),
+    pair("flits sent over UPI", "uncore_upi/event=0x02,umask=0x0f", "lab_nb/event=5,unit=0")
+        .times(9.0 / 64.0)
+        .named("uncore_upi/unc_upi_txl_flits.all_data"),
 ];
 
-/// Ivy Bridge-EP. A flit on QPI carries eight bytes.
+/// Ivy Bridge-EP. A flit on QPI carries eight bytes. Perf's list leaves out the extension bit of
+/// QPI's codes.
 const IVYBRIDGE: [Pair; 6] = [
-    pair("loads from local memory", "cpu/event=0xd3,umask=0x03", "model/local_dram"),
-    pair("loads from remote memory", "cpu/event=0xd3,umask=0x0c", "model/remote_dram"),
-    pair("lines read by the controllers", "uncore_imc/event=0x04,umask=0x03", "lab_nb/event=1"),
+    pair("loads from local memory", "cpu/event=0xd3,umask=0x03", "model/local_dram")
+        .named("cpu/mem_load_uops_llc_miss_retired.local_dram"),
+    pair("loads from remote memory", "cpu/event=0xd3,umask=0x0c", "model/remote_dram")
+        .named("cpu/mem_load_uops_llc_miss_retired.remote_dram"),
+    pair("lines read by the controllers", "uncore_imc/event=0x04,umask=0x03", "lab_nb/event=1")
+        .named("uncore_imc/unc_m_cas_count.rd"),
     pair(
         "local lines that the caching agents miss",
         "uncore_cbox/event=0x35,umask=0x2a",
         "lab_nb/event=0,unit=0",
-    ),
+    )
+    .named("uncore_cbox/unc_c_tor_inserts.miss_local"),
     pair(
         "remote lines that the caching agents miss",
         "uncore_cbox/event=0x35,umask=0x8a",
         "lab_nb/event=0,unit=1",
-    ),
-    Pair {
-        what: "flits of data sent over QPI",
-        event: "uncore_qpi/event=0x100,umask=0x08",
-        truth: "lab_nb/event=5,unit=0",
-        times: 1.0 / 8.0,
-    },
+    )
+    .named("uncore_cbox/unc_c_tor_inserts.miss_remote"),
+    pair(
+        "flits of data sent over QPI",
+        "uncore_qpi/event=0x100,umask=0x08",
+        "lab_nb/event=5,unit=0",
+    )
+    .times(1.0 / 8.0),
 ];
 
-/// Nehalem-EP. One unit for each socket.
+/// Nehalem-EP. One unit for each socket, of which perf's list has no event.
 const NEHALEM: [Pair; 5] = [
-    pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads"),
-    pair("loads from local memory", "cpu/event=0x0f,umask=0x20", "model/local_dram"),
+    pair("last-level misses", "cpu/event=0x2e,umask=0x41", "model/dram_reads")
+        .named("cpu/longest_lat_cache.miss"),
+    pair("loads from local memory", "cpu/event=0x0f,umask=0x20", "model/local_dram")
+        .named("cpu/mem_uncore_retired.local_dram"),
     pair("lines read by the controllers", "uncore/event=0x2c,umask=0x0f", "lab_nb/event=1"),
     pair("lines written by the controllers", "uncore/event=0x2f,umask=0x0f", "lab_nb/event=2"),
     pair("reads of the node's own CPUs", "uncore/event=0x20,umask=0x10", "lab_nb/event=0,unit=0"),
 ];
 
-/// Zen 1. The fabric counts a node's lines over eight ports, and sends 32 bytes a beat.
+/// What node 0 sends over links. It has two that leave it; another node's count nothing there.
+const SENT: &str = "lab_nb/event=5,unit=0 lab_nb/event=5,unit=1 lab_nb/event=5,unit=2 \
+    lab_nb/event=5,unit=3 lab_nb/event=5,unit=4 lab_nb/event=5,unit=5 lab_nb/event=5,unit=6 \
+    lab_nb/event=5,unit=7";
+
+/// Zen 1. The fabric counts a node's lines over eight ports, and sends 32 bytes a beat over four.
 const AMD_FIRST: [Pair; 3] = [
-    pair("misses of the private caches", "cpu/event=0x64,umask=0x09", "model/l2_miss"),
-    Pair {
-        what: "lines of the node's channel 3",
-        event: "amd_df/event=0xc7,umask=0x38",
-        truth: "lab_nb/event=1 lab_nb/event=2",
-        times: 1.0 / 8.0,
-    },
-    Pair {
-        what: "beats sent over link 2",
-        event: "amd_df/event=0x847,umask=0x02",
-        // Node 0 has two links that leave it; to ask for another node's counts nothing.
-        truth: "lab_nb/event=5,unit=0 lab_nb/event=5,unit=1 lab_nb/event=5,unit=2 \
-            lab_nb/event=5,unit=3 lab_nb/event=5,unit=4 lab_nb/event=5,unit=5 \
-            lab_nb/event=5,unit=6 lab_nb/event=5,unit=7",
-        times: 1.0 / 32.0 / 4.0,
-    },
+    pair("misses of the private caches", "cpu/event=0x64,umask=0x09", "model/l2_miss")
+        .named("cpu/l2_cache_req_stat.ic_dc_miss_in_l2"),
+    pair(
+        "lines of the node's channel 3",
+        "amd_df/event=0xc7,umask=0x38",
+        "lab_nb/event=1 lab_nb/event=2",
+    )
+    .times(1.0 / 8.0)
+    .named("amd_df/dram_channel_data_controller_3"),
+    pair("beats sent over link 2", "amd_df/event=0x847,umask=0x02", SENT)
+        .times(1.0 / 32.0 / 4.0)
+        .named("amd_df/remote_outbound_data_controller_2"),
 ];
 
-/// Zen 4. The fabric's channels and links are asked one by one.
-const AMD: [Pair; 6] = [
-    pair("fills from memory", "cpu/event=0x44,umask=0x48", "model/dram_reads"),
-    pair("fills from the own node's memory", "cpu/event=0x44,umask=0x08", "model/dram_node0"),
-    pair("fills from remote memory on demand", "cpu/event=0x43,umask=0x40", "model/remote_dram"),
-    pair("lines read by the controllers", "amd_umc/event=0x0a,rdwrmask=0x1", "lab_nb/event=1"),
-    pair("lines written by the controllers", "amd_umc/event=0x0a,rdwrmask=0x2", "lab_nb/event=2"),
-    Pair {
-        what: "beats read from the node's own channel 3",
-        event: "amd_df/event=0xdf,umask=0x7fe",
-        truth: "lab_nb/event=0,unit=0",
-        times: 1.0 / 12.0,
-    },
+/// Zen 4. The fabric's channels and links are asked one by one. It sends 64 bytes a beat over eight
+/// links.
+const AMD: [Pair; 7] = [
+    pair("fills from memory", "cpu/event=0x44,umask=0x48", "model/dram_reads")
+        .named("cpu/ls_any_fills_from_sys.dram_io_all"),
+    pair("fills from the own node's memory", "cpu/event=0x44,umask=0x08", "model/dram_node0")
+        .named("cpu/ls_any_fills_from_sys.dram_io_near"),
+    pair("fills from remote memory on demand", "cpu/event=0x43,umask=0x40", "model/remote_dram")
+        .named("cpu/ls_dmnd_fills_from_sys.dram_io_far"),
+    pair("lines read by the controllers", "amd_umc/event=0x0a,rdwrmask=0x1", "lab_nb/event=1")
+        .named("amd_umc/umc_cas_cmd.rd"),
+    pair("lines written by the controllers", "amd_umc/event=0x0a,rdwrmask=0x2", "lab_nb/event=2")
+        .named("amd_umc/umc_cas_cmd.wr"),
+    pair(
+        "beats read from the node's own channel 3",
+        "amd_df/event=0xdf,umask=0x7fe",
+        "lab_nb/event=0,unit=0",
+    )
+    .times(1.0 / 12.0)
+    .named("amd_df/local_processor_read_data_beats_cs3"),
+    pair("beats sent over link 2", "amd_df/event=0xbdf,umask=0xf3e", SENT)
+        .times(1.0 / 64.0 / 8.0)
+        .named("amd_df/local_socket_outbound_data_beats_link2"),
 ];
 
 /// What `doctor --metrics` has to call measured. Links that it sends over are counted where a
@@ -142,6 +179,8 @@ END"#;
 
 /// How far a count may be off the model's, percent.
 const COUNT_PERCENT: f64 = 2.0;
+/// The same of two counts of one event. The counters start one after the other.
+const SAME_PERCENT: f64 = 1.0;
 
 /// A processor on a machine, its pairs, and what the doctor has to call measured there.
 pub(super) type Played = (&'static str, Processor, &'static [Pair], &'static str);
@@ -175,6 +214,11 @@ pub(super) fn counted(lab: &Lab, played: &[Played]) -> Result<Vec<Finding>> {
             let values = (count("truth")? * pair.times, count("ours")?);
             let check = format!("{table}: {}", pair.what);
             findings.push(Finding::near(&name(&machine), check, values, COUNT_PERCENT, ""));
+            if let Some(named) = pair.named {
+                let check = format!("{table}: {}, as perf names it: {named}", pair.what);
+                let same = (values.1, count("named")?);
+                findings.push(Finding::near(&name(&machine), check, same, SAME_PERCENT, ""));
+            }
         }
         findings.push(told(&machine, table, measured, &doctor(&record, "doctor")?));
     }
@@ -183,27 +227,42 @@ pub(super) fn counted(lab: &Lab, played: &[Played]) -> Result<Vec<Finding>> {
 
 /// All memory of a program with threads on all four nodes lies on one. Where samples are few, as on
 /// Zen 1, the repair takes up to four rounds of a second.
-const JAM: &str = "rondpoint run --quiet --report /tmp/jam -- rondpoint-workloads kmeans --rotate \
-    --pin --no-huge-pages --size 8M --seconds 5 > /dev/null\nreport jam /tmp/jam";
+fn jam(policy: &str) -> String {
+    format!(
+        "rondpoint run --quiet --policy {policy} --report /tmp/jam -- rondpoint-workloads kmeans \
+         --rotate --pin --no-huge-pages --size 8M --seconds 5 > /dev/null\nreport jam /tmp/jam"
+    )
+}
 /// What the jam of four nodes has at its start is 173.
 const EVEN_PERCENT: f64 = 60.0;
 
 /// Whether a jam is seen and repaired where no unit tells which node asks which for memory. With
 /// more than two nodes that is so on each of these processors.
 pub(super) fn unjammed(lab: &Lab, processor: Processor) -> Result<Finding> {
+    unjammed_by(lab, processor, "auto")
+}
+
+/// The same by one policy.
+pub(super) fn unjammed_by(lab: &Lab, processor: Processor, policy: &str) -> Result<Finding> {
     let machine = playing("carrefour-a", processor)?;
-    let report = report(&run(lab, &machine, "a jam of four nodes", JAM)?, "jam")?;
+    let report = report(&run(lab, &machine, "a jam of four nodes", &jam(policy))?, "jam")?;
     let after = report["after"]["imbalance_percent"].as_f64().unwrap_or(f64::INFINITY);
     if after > EVEN_PERCENT {
         eprintln!("{}: what moved{}", processor.name(), moves(&report));
     }
-    let check = format!("{}: imbalance of a jam of four nodes, at the end", processor.name());
+    let check =
+        format!("{}: imbalance of a jam of four nodes, at the end, {policy}", processor.name());
     Ok(Finding::between(&name(&machine), check, (0.0, EVEN_PERCENT), after, "%"))
 }
 
 /// A machine of one CPU a node that plays this processor, whatever its file says.
 pub(super) fn playing(name: &str, processor: Processor) -> Result<Machine> {
-    let mut machine = cut_machine(name, 1)?;
+    playing_with(name, processor, 1)
+}
+
+/// The same with `cpus` CPUs a node.
+pub(super) fn playing_with(name: &str, processor: Processor, cpus: u32) -> Result<Machine> {
+    let mut machine = cut_machine(name, cpus)?;
     machine.pmu.processor = Some(processor);
     machine.pmu.vendor = processor.vendor();
     Ok(machine)
@@ -212,14 +271,17 @@ pub(super) fn playing(name: &str, processor: Processor) -> Result<Machine> {
 /// A script that counts each pair side by side, and asks the doctor.
 fn counting(pairs: &[Pair]) -> String {
     let mut text = format!("{WORK}\n");
-    for (number, Pair { event, truth, .. }) in pairs.iter().enumerate() {
-        // Named, all units of a kind can be added up again.
-        let named = |event: &str| format!("-e '{event},name=truth{number}/'");
-        let truths: Vec<String> = truth.split_whitespace().map(named).collect();
-        let truths = truths.join(" ");
+    for (number, Pair { event, truth, named, .. }) in pairs.iter().enumerate() {
+        // Tagged, all units of a kind can be added up again.
+        let tagged = |tag: &str, event: &str| format!("-e '{event},name={tag}{number}/'");
+        let truths = truth.split_whitespace().map(|event| tagged("truth", event));
+        let named = named.iter().map(|event| tagged("named", event));
+        let events: Vec<String> =
+            [tagged("ours", event)].into_iter().chain(truths).chain(named).collect();
+        let events = events.join(" ");
         text.push_str(&format!(
-            "perf stat -C 0 -x, -o /tmp/perf -e '{event},name=ours{number}/' {truths} sh /root/work > /dev/null\n\
-             sed -n 's/^\\([0-9]*\\),[^,]*,\\(ours{number}\\|truth{number}\\),.*/\\2 \\1/p' /tmp/perf\n"
+            "perf stat -C 0 -x, -o /tmp/perf {events} sh /root/work > /dev/null\n\
+             sed -n 's/^\\([0-9]*\\),[^,]*,\\(ours{number}\\|truth{number}\\|named{number}\\),.*/\\2 \\1/p' /tmp/perf\n"
         ));
     }
     text + "rondpoint doctor --metrics --json > /tmp/doctor || true\n\
@@ -256,6 +318,18 @@ fn told(machine: &Machine, table: &str, expected: &str, report: &Value) -> Findi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_counted_by_its_code_and_by_perfs_name_for_it() {
+        let text = counting(&[pair("a", "cpu/event=1", "model/x model/y").named("cpu/its.name")]);
+        for event in
+            ["cpu/event=1,name=ours0/", "model/y,name=truth0/", "cpu/its.name,name=named0/"]
+        {
+            assert!(text.contains(&format!("-e '{event}'")), "{text}");
+        }
+        let unnamed = counting(&[pair("a", "cpu/event=1", "model/x")]);
+        assert!(!unnamed.contains("name=named"), "{unnamed}");
+    }
 
     #[test]
     fn counts_of_all_units_are_added_up() {

@@ -5,18 +5,18 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use rondpoint_machine::Machine;
+use rondpoint_machine::{Machine, Processor};
 use serde_json::Value;
 
 use super::name;
+use super::processor::{playing_with, unjammed_by};
 use super::session::{first_that_shows, report, run, verdicts};
 use crate::lab::{Lab, cut_machine};
 use crate::last_third::{pace, round_ends};
 use crate::physics::{Finding, script};
 use crate::vm::Record;
 
-/// Machines of two nodes with two CPUs each: one for the program, one for the manager and
-/// newcomers.
+/// CPUs of each node: one for the program, one for the manager and newcomers.
 const CPUS_PER_NODE: u32 = 2;
 
 /// Two threads that add to the same lines, begun on different sockets. They stay until the script
@@ -28,6 +28,9 @@ const SHARERS: &str = "crew --need share --work 50 --start 0,2 --stay --size 4M 
 const LEAST_TOGETHER: f64 = 1.25;
 /// The same of a program that comes to its memory: it gained 1.42.
 const LEAST_AT_HOME: f64 = 1.2;
+/// The same of a program that leaves the worst pair of nodes: half of the least that it gained in
+/// `./x lab experiments asymsched`, which is 1.69.
+const LEAST_OFF_THE_WORST: f64 = 1.34;
 /// Two threads that load from memory, each of its own node's, where they stay as the sharers do.
 const WELL_PLACED: &str = "crew --need own --start 0,2 --stay --size 4M --no-huge-pages";
 /// The first program loads from memory, all of it on node 0, and begins on node 1. The second is on
@@ -48,7 +51,7 @@ tasks() {
 }
 let_go() {
     for task in $(tasks); do
-        taskset -p f ${task##*/} > /dev/null
+        taskset -p -c $(cat /sys/devices/system/cpu/online) ${task##*/} > /dev/null
     done
 }
 threads() {
@@ -231,6 +234,15 @@ impl Managed {
     }
 }
 
+/// Findings on a machine that plays this processor.
+fn on(processor: Processor, findings: Vec<Finding>) -> Vec<Finding> {
+    let named = |finding: Finding| {
+        let check = format!("{}: {}", processor.name(), finding.check);
+        Finding { check, ..finding }
+    };
+    findings.into_iter().map(named).collect()
+}
+
 /// Where threads belong, by their nodes.
 struct Place {
     words: &'static str,
@@ -243,6 +255,12 @@ const TOGETHER: Place =
 /// A program that uses its memory, and one that hardly does.
 const FIRST_AT_HOME: Place =
     Place { words: "the first on 0", is_right: |nodes| matches!(nodes, [0, _]) };
+
+/// Two threads that use each other's memory.
+const OFF_THE_WORST: Place = Place {
+    words: "not on 0 and 5",
+    is_right: |nodes| nodes.len() == 2 && !matches!(nodes, [0, 5] | [5, 0]),
+};
 
 /// A program that has to be brought to its place, and what it says about its rounds.
 struct Case {
@@ -293,8 +311,43 @@ impl Case {
 
 /// Sharers under the policy that is for them.
 pub(super) fn check_sam(lab: &Lab) -> Result<Vec<Finding>> {
-    let machine = cut_machine("sam-2", CPUS_PER_NODE)?;
-    Case::sharers("sam", "sam: sharers that begin apart", 1.5).findings(lab, &machine)
+    let case = Case::sharers("sam", "sam: sharers that begin apart", 1.5);
+    let mut findings = case.findings(lab, &cut_machine("sam-2", CPUS_PER_NODE)?)?;
+    let paper = Processor::IvybridgeEp;
+    let machine = playing_with("sam-2", paper, CPUS_PER_NODE)?;
+    findings.extend(on(paper, case.findings(lab, &machine)?));
+    Ok(findings)
+}
+
+/// Policies with the events that a real processor has: N-MASS on Skylake-SP, Carrefour and
+/// AsymSched on Zen 4. Its controllers and samples tell all that both ask for.
+pub(super) fn check_more(lab: &Lab) -> Result<Vec<Finding>> {
+    let (intel, amd) = (Processor::SkylakeSp, Processor::AmdZen4);
+    let machine = playing_with("nmass-2", intel, CPUS_PER_NODE)?;
+    let mut findings = on(intel, at_home().findings(lab, &machine)?);
+    findings.push(unjammed_by(lab, amd, "carrefour")?);
+    let machine = playing_with("asymsched-8", amd, CPUS_PER_NODE)?;
+    findings.extend(on(amd, off_the_worst().findings(lab, &machine)?));
+    Ok(findings)
+}
+
+/// Two threads that use each other's memory, on the two nodes with the least bandwidth between
+/// them: 0 and 5.
+fn off_the_worst() -> Case {
+    let seconds = 6.0;
+    Case {
+        tag: "asymsched",
+        what: "asymsched: begun on the pair with the least bandwidth",
+        head: "echo 0 > /proc/sys/kernel/numa_balancing\n",
+        program: format!(
+            "crew --need all --start 0,10 --touch 0,10 --stay --size 4M --no-huge-pages --seconds {:.1}",
+            seconds + 1.3
+        ),
+        seconds,
+        place: OFF_THE_WORST,
+        least_gain: LEAST_OFF_THE_WORST,
+        rounds: round_ends,
+    }
 }
 
 /// The same by the policy of all, which leaves a well placed program alone.
@@ -375,9 +428,13 @@ impl LeftAlone {
 
 /// Of two programs with all memory on node 0, the one that uses it ends there.
 pub(super) fn check_nmass(lab: &Lab) -> Result<Vec<Finding>> {
-    let machine = cut_machine("nmass-2", CPUS_PER_NODE)?;
+    at_home().findings(lab, &cut_machine("nmass-2", CPUS_PER_NODE)?)
+}
+
+/// The first of two programs comes to its memory.
+fn at_home() -> Case {
     let [heavy, light] = HOMED_ON_0.map(|program| format!("'{program} --seconds 4.8'"));
-    let case = Case {
+    Case {
         tag: "nmass",
         what: "nmass: memory on node 0, begun on node 1",
         // Left on, the kernel's balancing would bring the memory to the program before the program
@@ -388,8 +445,7 @@ pub(super) fn check_nmass(lab: &Lab) -> Result<Vec<Finding>> {
         place: FIRST_AT_HOME,
         least_gain: LEAST_AT_HOME,
         rounds: rounds_of_first,
-    };
-    case.findings(lab, &machine)
+    }
 }
 
 /// The ends of the rounds of the first program of a mix, in seconds.
