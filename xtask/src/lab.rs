@@ -227,14 +227,15 @@ pub(crate) fn target_folder() -> PathBuf {
 
 /// Whether a line may boot the kernel of `./x lab kernel`: `--kernel NAME` asks for it. Some
 /// experiments and one of the live checks are made on it.
-fn asks_for_own_kernel(arguments: &[&str]) -> bool {
+fn asks_for_own_kernel(arguments: &[&str], name: &str) -> bool {
     let may = match arguments.first() {
         Some(&"experiments") => true,
         Some(&"live") => arguments.contains(&"copies"),
         _ => false,
     };
-    let follows = arguments.windows(2).any(|pair| pair == ["--kernel", kernel::NAME]);
-    may || follows || arguments.contains(&format!("--kernel={}", kernel::NAME).as_str())
+    let follows = arguments.windows(2).any(|pair| pair == ["--kernel", name]);
+    let is_named = arguments.contains(&format!("--kernel={name}").as_str());
+    (may && name == kernel::NAME) || follows || is_named
 }
 
 /// Builds every changed part, after setting up the lab if needed. Returns the folder of the parts.
@@ -256,11 +257,12 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
         build_driver(&installed, &installed.kernel.headers, &target.join("driver"))
     })?;
     provide(&driver, &parts.join(built::DRIVER))?;
-    let own = asks_for_own_kernel(arguments).then(|| OwnKernel::load(&cache, kernel::NAME));
-    if let Some(own) = own.flatten() {
-        let folder = target.join(format!("driver-{}", kernel::NAME));
+    for name in [kernel::NAME, kernel::DEBUG_NAME] {
+        let own = asks_for_own_kernel(arguments, name).then(|| OwnKernel::load(&cache, name));
+        let Some(own) = own.flatten() else { continue };
+        let folder = target.join(format!("driver-{name}"));
         let driver = build_driver(&installed, &own.kernel.headers, &folder)?;
-        let there = parts.join(kernel::NAME);
+        let there = parts.join(name);
         fs::create_dir_all(&there)
             .with_context(|| format!("{}: cannot create", there.display()))?;
         provide(&driver, &there.join(built::DRIVER))?;
@@ -269,7 +271,7 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
 }
 
 /// Parts that cargo builds for this machine, and for the guest.
-const HOST_PARTS: [&str; 3] = [built::RUNNER, built::PLUGIN, built::INTERPOSE];
+const HOST_PARTS: [&str; 4] = [built::RUNNER, built::PLUGIN, built::INTERPOSE, "placement"];
 const GUEST_PARTS: [&str; 3] = [built::INIT, built::WORKLOADS, built::PRODUCT];
 
 /// Whether the parts are those that cargo would build. Then this process has cargo build none.
@@ -305,7 +307,8 @@ fn parts_folder() -> Result<PathBuf> {
 /// Has cargo build the parts.
 fn build_programs(target: &Path, parts: &Path, times: &Times) -> Result<()> {
     times.stage("build of the lab", || {
-        let packages = ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose"];
+        let packages =
+            ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose", "rondpoint-replica"];
         cargo_build("building the lab", target, &packages, None)
     })?;
     let here = target.join("release");
@@ -407,11 +410,12 @@ mod tests {
 
     #[test]
     fn a_driver_for_our_own_kernel_is_built_only_where_a_line_may_need_it() {
-        assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"]));
-        assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)]));
-        assert!(asks_for_own_kernel(&["experiments"]));
-        assert!(asks_for_own_kernel(&["live", "--json", "copies"]));
-        assert!(!asks_for_own_kernel(&["live"]));
+        assert!(asks_for_own_kernel(&["run", "--kernel", kernel::NAME, "--", "a"], kernel::NAME));
+        assert!(asks_for_own_kernel(&["run", &format!("--kernel={}", kernel::NAME)], kernel::NAME));
+        assert!(asks_for_own_kernel(&["experiments"], kernel::NAME));
+        assert!(!asks_for_own_kernel(&["experiments"], kernel::DEBUG_NAME));
+        assert!(asks_for_own_kernel(&["live", "--json", "copies"], kernel::NAME));
+        assert!(!asks_for_own_kernel(&["live"], kernel::NAME));
     }
 
     #[test]

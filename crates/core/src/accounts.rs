@@ -17,6 +17,8 @@ pub struct Account {
     pub followed: PageCounts,
     /// Pages replicated.
     pub replicated: PageCounts,
+    /// Pages whose copies were dropped; `moved` counts those that lost them.
+    pub dropped: PageCounts,
     /// Pages moved in bulk.
     pub bulk: PageCounts,
     /// Threads restricted.
@@ -101,12 +103,13 @@ impl Account {
                 ..
             } => &mut self.interleaved,
             Action::MovePages { mechanism: Mechanism::Following, .. } => &mut self.followed,
-            Action::Replicate { .. } | Action::Unreplicate { .. } => &mut self.replicated,
+            Action::Replicate { .. } => &mut self.replicated,
+            Action::Unreplicate { .. } => &mut self.dropped,
             _ => &mut self.bulk,
         }
     }
 
-    /// All pages that were moved or replicated, in base pages.
+    /// All pages that were moved or replicated, in base pages. Dropping copies moves no page.
     #[must_use]
     pub fn moved(&self) -> u64 {
         let of = [&self.colocated, &self.interleaved, &self.followed, &self.replicated, &self.bulk];
@@ -123,8 +126,14 @@ mod tests {
 
     /// A plan that moves a page of process 1, and its outcome after 42 ns.
     fn moved() -> (Plan, Outcome) {
-        let pages = vec![PageMove { address: 0x1000, shift: 12, from: 0, to: 1 }];
-        let action = Action::MovePages { pid: Pid(1), mechanism: Mechanism::Interleaving, pages };
+        let mechanism = Mechanism::Interleaving;
+        carried_out(Action::MovePages { pid: Pid(1), mechanism, pages: vec![PAGE] })
+    }
+
+    const PAGE: PageMove = PageMove { address: 0x1000, shift: 12, from: 0, to: 1 };
+
+    /// A plan of one action on a page, and its outcome after 42 ns.
+    fn carried_out(action: Action) -> (Plan, Outcome) {
         let reason = Reason::Other(String::from("a test"));
         let steps = vec![Proposal { policy: "test", action, reason }];
         let plan = Plan { number: 1, steps, ..Plan::default() };
@@ -150,6 +159,21 @@ mod tests {
         assert_eq!(accounts.unproven(Pid(1)), Nanos(0));
         accounts.enter(&plan, &[outcome]);
         assert_eq!(accounts.unproven(Pid(1)), Nanos(42));
+    }
+
+    #[test]
+    fn a_dropped_copy_is_neither_a_copy_nor_a_moved_page() {
+        let (pid, pages) = (Pid(1), vec![PAGE]);
+        let mut accounts = Accounts::default();
+        for action in
+            [Action::Replicate { pid, pages: pages.clone() }, Action::Unreplicate { pid, pages }]
+        {
+            let (plan, outcome) = carried_out(action);
+            accounts.enter(&plan, &[outcome]);
+        }
+        let account = accounts.of(pid);
+        assert_eq!((account.replicated.moved, account.dropped.moved), (1, 1));
+        assert_eq!(account.moved(), 1);
     }
 
     #[test]

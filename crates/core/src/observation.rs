@@ -149,7 +149,7 @@ impl fmt::Display for Exemption {
     }
 }
 
-/// A page with copies on several nodes.
+/// A page with a copy on another node. If memory is short, some nodes may lack one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replica {
     /// First address.

@@ -1,9 +1,10 @@
 //! Tests of [`crate::generations`] with real threads. The model test compiles that file with loom's
 //! types, so they are not in it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crate::generations::{Generations, SLOTS};
 
@@ -37,6 +38,41 @@ fn a_version_is_refused_while_every_slot_is_read() {
     pins.remove(0);
     assert_eq!(generations.publish(SLOTS), Ok(()));
     assert_eq!(*generations.pin(0), SLOTS);
+}
+
+/// Longest wait for another thread (our choice): far more than a loaded machine needs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A version that tells when it begins to be freed, and waits for the word to end that.
+struct SlowToFree {
+    begun: mpsc::Sender<()>,
+    end: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Drop for SlowToFree {
+    fn drop(&mut self) {
+        let _ = self.begun.send(());
+        let _ = self.end.lock().unwrap().recv();
+    }
+}
+
+#[test]
+fn a_reader_pins_the_new_version_while_its_publisher_still_frees_the_old_one() {
+    let (begun, is_begun) = mpsc::channel();
+    let (end, is_ended) = mpsc::channel();
+    let first = SlowToFree { begun, end: Mutex::new(is_ended) };
+    let generations = &Generations::new(Some(first), 1, quiet());
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| generations.publish(None).is_ok());
+        is_begun.recv_timeout(PATIENCE).unwrap();
+        let (pinned, is_pinned) = mpsc::channel();
+        scope.spawn(move || pinned.send(generations.pin(0).is_none()));
+        let found = is_pinned.recv_timeout(PATIENCE);
+        // The publisher goes on even if the reader was blocked: the scope waits for both.
+        end.send(()).unwrap();
+        assert_eq!(found, Ok(true));
+        assert!(publisher.join().unwrap());
+    });
 }
 
 /// A version with two halves that are equal until it is dropped.

@@ -36,14 +36,25 @@ pub(crate) enum KernelName {
     Stock,
     /// With NUMA replication, built by ./x lab kernel.
     Replication,
+    /// The same with the kernel's own checks, built by ./x lab kernel --debug.
+    ReplicationDebug,
 }
 
 impl KernelName {
+    /// The command that builds it.
+    fn builder(self) -> &'static str {
+        match self {
+            Self::ReplicationDebug => "./x lab kernel --debug",
+            Self::Stock | Self::Replication => "./x lab kernel",
+        }
+    }
+
     /// Its name in the cache and among the parts; none for Debian's.
     fn own(self) -> Option<&'static str> {
         match self {
             Self::Stock => None,
             Self::Replication => Some("replication"),
+            Self::ReplicationDebug => Some("replication-debug"),
         }
     }
 }
@@ -71,7 +82,7 @@ impl Lab {
         let mut installed = Installed::load(&cache)?;
         if let Some(name) = kernel.own() {
             let own = OwnKernel::load(&cache, name).with_context(|| {
-                format!("--kernel {name}: not built yet; ./x lab kernel builds it")
+                format!("--kernel {name}: not built yet; {} builds it", kernel.builder())
             })?;
             // Results of runs are kept by the packages that they came from; so is this kernel.
             installed.packages.push(Package {

@@ -21,6 +21,7 @@ mod pairs;
 mod phases;
 mod processor;
 mod rests;
+mod samples;
 mod session;
 mod shared;
 mod threads;
@@ -65,9 +66,10 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 27] = [
+const CHECKS: [Check; 29] = [
     Check { name: "processor", run: processor::check },
     Check { name: "births", run: births::check },
+    Check { name: "samples", run: samples::check },
     Check { name: "cost", run: cost::check },
     Check { name: "encodings", run: encodings::check },
     Check { name: "shared", run: shared::check },
@@ -90,6 +92,7 @@ const CHECKS: [Check; 27] = [
     Check { name: "lies", run: lies::check },
     Check { name: "more-lies", run: lies::check_more },
     Check { name: "missing-units", run: lies::check_missing },
+    Check { name: "more-policies", run: threads::check_more },
     Check { name: "crowd", run: crowd::check },
     Check { name: "arm-daemon", run: arm::check_daemon },
     Check { name: "copies", run: copies::check },
@@ -97,7 +100,8 @@ const CHECKS: [Check; 27] = [
 
 /// Not among all, whose time is long enough, and `copies` needs a kernel of its own: asked for by
 /// name. `arm-daemon` does not hold in every run.
-const BY_HAND: [&str; 5] = ["daemon-twelve", "more-lies", "missing-units", "arm-daemon", "copies"];
+const BY_HAND: [&str; 6] =
+    ["daemon-twelve", "more-lies", "missing-units", "more-policies", "arm-daemon", "copies"];
 
 /// Tells on standard error of each check that ends, for the table comes at the end of all.
 struct Told {
@@ -130,7 +134,7 @@ impl Told {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only these checks; default: all but daemon-twelve, more-lies, missing-units,
-    /// arm-daemon and copies
+    /// more-policies, arm-daemon and copies
     #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     checks: Vec<String>,
     /// Checks to run side by side

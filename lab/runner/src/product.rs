@@ -80,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn pages_with_copies_are_those_of_all_processes() {
+    fn pages_with_copies_are_those_of_all_processes_and_no_dropped_ones() {
         let text = r#"{"schema":1,"policy":"auto","elapsed_s":4.5,"processes":[
-            {"account":{"replicated":{"moved":3,"busy":1}}},
+            {"account":{"replicated":{"moved":3,"busy":1},"dropped":{"moved":2}}},
             {"account":{"replicated":{"moved":4}}}]}"#;
         let report = ProductReport::parse(text.as_bytes()).expect("good");
         assert_eq!(report.copied_pages(), 7);

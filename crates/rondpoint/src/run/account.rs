@@ -13,7 +13,7 @@ use rondpoint_core::trial::{Judged, Verdict};
 use rondpoint_core::{CpuSet, Model, Nanos, Pid, Topology};
 use serde::Serialize;
 
-use super::files_read::{CopiesWorth, FilesRead};
+use super::files_read::{CopiesWorth, FilesRead, Fullest};
 use super::period::{Counting, Period};
 
 /// Steps that are described in words; later ones are only counted.
@@ -106,7 +106,10 @@ impl Diary {
     /// What the samples tell of copies of the files; `None` where nobody asked or nothing was seen.
     pub(super) fn copies_from_start(&self) -> Option<CopiesWorth> {
         let share = self.files.as_ref()?.share()?;
-        Some(CopiesWorth { share, gain: self.copies.gain()? })
+        // A run that asks moves nothing, so all its windows are those before an action.
+        let traffic = self.before.traffic();
+        let fullest = traffic.and_then(|all| Fullest::of(&all, self.topology.as_ref()?));
+        Some(CopiesWorth { share, gain: self.copies.gain()?, fullest })
     }
 
     /// What memory spread over all nodes from the program's start would have won, in relative
@@ -124,6 +127,7 @@ impl Diary {
                 (&mut sum.interleaved, &account.interleaved),
                 (&mut sum.followed, &account.followed),
                 (&mut sum.replicated, &account.replicated),
+                (&mut sum.dropped, &account.dropped),
                 (&mut sum.bulk, &account.bulk),
             ] {
                 to.add(from);

@@ -14,7 +14,7 @@ use rondpoint_trace::Writer;
 use super::arguments::{Management, RunArguments};
 use super::{Preparation, delegate, tell};
 use crate::output::Output;
-use crate::session::{self, Prepared, Program, Session};
+use crate::session::{self, Prepared, Program, Session, panic_if_told, survived};
 use crate::{ledgers, observe, terminal};
 
 /// What came of starting a program.
@@ -88,7 +88,7 @@ pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparati
     acts && sensor.is_none() && record.is_none() && probe::whole_cpu().is_ok()
 }
 
-/// Starts the program, then watches it. A failure to watch it leaves it alone.
+/// Starts the program, then watches it. A failure or a panic of watching leaves it alone.
 ///
 /// # Errors
 /// Nothing was started: no ledger can be made.
@@ -107,7 +107,7 @@ pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -
             return Ok(Begun::Over(status));
         }
     };
-    match watch(preparation, claim, &program) {
+    match survived(|| watch(preparation, claim, &program)) {
         Ok((ready, observer)) => {
             let session = Session::of(program, observer);
             Ok(Begun::Watched(Box::new(ready), ledger, Box::new(session)))
@@ -123,6 +123,7 @@ pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -
 }
 
 fn watch(preparation: Preparation, claim: Claim, program: &Program) -> Result<(Ready, Observer)> {
+    panic_if_told("watch");
     let mut observer = program.observer(preparation.machine.clone(), &preparation.settings)?;
     let ready = Ready::new(preparation, claim, &mut observer)?;
     Ok((ready, observer))

@@ -1,10 +1,13 @@
-//! Computes from samples which share of a program's memory accesses goes to files that it maps.
+//! Computes from samples which share of a program's memory accesses goes to files that it maps, and
+//! from traffic which node's memory is used most.
 
 use std::collections::BTreeMap;
 
-use rondpoint_core::Pid;
 use rondpoint_core::cost::Interval;
+use rondpoint_core::model::Traffic;
 use rondpoint_core::observation::{Observation, SharedObject, Source};
+use rondpoint_core::units::LINE_BYTES;
+use rondpoint_core::{Pid, Topology};
 
 /// Sampled accesses to memory below which they tell nothing (our choice).
 const LEAST_SAMPLES: u64 = 100;
@@ -16,6 +19,31 @@ pub(super) struct CopiesWorth {
     pub(super) share: f64,
     /// Relative gain of speed, had there been copies from the start; 0.1 = 10 % faster.
     pub(super) gain: Interval,
+    /// The node whose memory was used most; `None` where no traffic was seen.
+    pub(super) fullest: Option<Fullest>,
+}
+
+/// The memory that was used most, as a mean over the run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Fullest {
+    /// The kernel's number of the node.
+    pub(super) node: u32,
+    /// What its memory gave and took, bytes per second.
+    pub(super) bytes_per_s: f64,
+    /// The same as a part of its controller's bandwidth, where that is known.
+    pub(super) used: Option<f64>,
+}
+
+impl Fullest {
+    /// The fullest node of this traffic; `None` if there was none.
+    pub(super) fn of(traffic: &Traffic, topology: &Topology) -> Option<Self> {
+        let loads = traffic.load_per_us().into_iter().enumerate();
+        let (node, per_us) = loads.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let bytes_per_s = per_us * 1e6 * LINE_BYTES as f64;
+        let used = topology.controller_bytes_per_s(node).map(|most| bytes_per_s / most);
+        let node = topology.kernel_node(node);
+        (per_us > 0.0).then_some(Self { node, bytes_per_s, used })
+    }
 }
 
 /// Sampled accesses to memory by process.
@@ -70,8 +98,9 @@ impl FilesRead {
 
 #[cfg(test)]
 mod tests {
-    use rondpoint_core::Tid;
     use rondpoint_core::observation::{AddressSample, ProcessObservation, Samples, SharedMapping};
+    use rondpoint_core::topology::synthetic;
+    use rondpoint_core::{Matrix, Tid};
 
     use super::*;
 
@@ -101,6 +130,21 @@ mod tests {
             samples: Some(Samples { list, ..Samples::default() }),
             ..Observation::default()
         }
+    }
+
+    #[test]
+    fn the_fullest_node_is_the_one_whose_memory_is_used_most_whoever_uses_it() {
+        let topology = synthetic::parse("node:2 core:2 gbs:4 mhz:2000").unwrap();
+        let of = |local, remote| {
+            let rate = |_, holding| if holding == 1 { remote } else { local };
+            Fullest::of(&Traffic::new(Matrix::from_fn(2, rate)), &topology)
+        };
+        // Two nodes with 12.5 requests of 64 bytes a microsecond each.
+        let found = of(1.0, 12.5).unwrap();
+        assert_eq!((found.node, found.bytes_per_s), (1, 1.6e9));
+        let most = topology.controller_bytes_per_s(1).unwrap();
+        assert_eq!(found.used, Some(1.6e9 / most));
+        assert_eq!(of(0.0, 0.0), None);
     }
 
     #[test]

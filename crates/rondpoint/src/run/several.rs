@@ -1,7 +1,7 @@
 //! `attach` to a unit or a cgroup with several unrelated processes. Each of them gets a manager of
 //! its own.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -12,7 +12,8 @@ use rondpoint_linux::syscall::process::kill;
 use rondpoint_linux::syscall::{dispositions, signal};
 
 use super::arguments::Management;
-use crate::{session, terminal};
+use crate::session::{self, survived};
+use crate::terminal;
 
 /// Managers at most.
 const MOST: usize = 64;
@@ -35,8 +36,8 @@ enum Outcome {
     Managed(u8),
 }
 
-/// Runs a manager for each process until all have ended, or until we are told to stop; then the
-/// managers end. The status is the worst of the managers'.
+/// Runs a manager for each process until all have ended, or until we are told to stop or fail; then
+/// the managers end. The status is the worst of the managers'.
 ///
 /// # Errors
 /// No manager can be started, or all processes have ended before.
@@ -53,39 +54,49 @@ pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     let own = std::env::current_exe().context("this program's own file")?;
     let arriving = session::stop_signals()?;
     dispositions::keep_ended_children();
-    let mut outcomes = Vec::new();
-    let mut managers: Vec<Manager> = Vec::new();
-    for pid in pids {
-        let Some(process) = Identity::of(&Root::live(), Pid(*pid)) else {
-            outcomes.push(vanished(*pid));
-            continue;
-        };
-        let mut command = Command::new(&own);
-        command.arg("attach").args(management.words()).arg(pid.to_string()).stdin(Stdio::null());
-        match command.spawn() {
-            Ok(child) => managers.push(Manager { child, process }),
-            Err(error) => {
-                end(&managers);
-                return Err(error).context("starting a manager");
-            }
+    let (mut managers, mut outcomes) = (Vec::new(), Vec::new());
+    let ended = survived(|| {
+        for pid in pids {
+            let Some(process) = Identity::of(&Root::live(), Pid(*pid)) else {
+                outcomes.push(vanished(*pid));
+                continue;
+            };
+            let mut command = Command::new(&own);
+            command.arg("attach").args(management.words()).arg(pid.to_string());
+            let child = command.stdin(Stdio::null()).spawn().context("starting a manager")?;
+            managers.push(Manager { child, process });
         }
+        wait(&mut managers, arriving.as_fd(), &mut outcomes)
+    });
+    if ended.is_err() {
+        end(&managers);
     }
-    while !managers.is_empty() {
-        if signal::wait_readable(&[arriving.as_fd()], PATIENCE_MS)?[0]
-            && session::has_stopped(arriving.as_fd())
-        {
-            end(&managers);
-        }
-        let mut running = Vec::new();
-        for mut manager in managers {
-            match manager.child.try_wait()? {
-                Some(status) => outcomes.push(outcome(status.code(), manager.process)),
-                None => running.push(manager),
-            }
-        }
-        managers = running;
-    }
+    ended?;
     worst(&outcomes)
+}
+
+/// Waits for the end of all managers. On an error those that run are left in the list.
+fn wait(
+    managers: &mut Vec<Manager>,
+    arriving: BorrowedFd<'_>,
+    outcomes: &mut Vec<Outcome>,
+) -> Result<()> {
+    while !managers.is_empty() {
+        if signal::wait_readable(&[arriving], PATIENCE_MS)?[0] && session::has_stopped(arriving) {
+            end(managers);
+        }
+        let mut index = 0;
+        while index < managers.len() {
+            match managers[index].child.try_wait()? {
+                Some(status) => {
+                    let manager = managers.swap_remove(index);
+                    outcomes.push(outcome(status.code(), manager.process));
+                }
+                None => index += 1,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The outcome by a manager's exit status; `None`: a signal killed the manager. A manager that

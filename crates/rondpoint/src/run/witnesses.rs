@@ -8,6 +8,7 @@ use rondpoint_trace::Recorder;
 use super::account::Diary;
 use super::moves::ThreadMoves;
 use crate::output::Output;
+use crate::session::panic_if_told;
 
 /// All witnesses of the loop.
 pub(super) struct Witnesses {
@@ -25,6 +26,9 @@ impl Witness for Witnesses {
     }
 
     fn step(&mut self, step: &Step, outcomes: &[Outcome]) {
+        if !outcomes.is_empty() {
+            panic_if_told("step");
+        }
         self.diary.step(step, outcomes);
         self.moves.step(step, outcomes);
         if let Some(recorder) = &mut self.recorder {

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::flags::Memory;
+use crate::nodes::{cpus_of_node, nodes_with_memory};
 use crate::pages::{Pages, Shared};
 use crate::report::Failure;
+use crate::system::{allowed_cpus, run_on};
 
 /// At the end of a file: how many processes use it now, and all changes of those that have left.
 const BOOKS: usize = 2;
@@ -61,12 +63,15 @@ impl Table {
         }
     }
 
-    /// Whether all changes are there: these, and of a file those of the others, which the last to
-    /// leave can tell.
+    /// Whether all changes are there, on each node: these, and of a file those of the others, which
+    /// the last to leave can tell.
     pub(super) fn leave(self, changes: u64) -> Result<bool, Failure> {
-        let sum = || self.words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>();
+        let words = self.words();
+        let are_there = |changes: u64| -> Result<bool, Failure> {
+            Ok(agree(&sums(words)?, words.len() as u64 + changes))
+        };
         let (all, file) = match &self {
-            Self::Own(words) => return Ok(sum() == words.len() as u64 + changes),
+            Self::Own(_) => return are_there(changes),
             Self::Shared { all, file } => (all, file),
         };
         // The lock ends with the file.
@@ -74,13 +79,54 @@ impl Table {
         let [users, changed] = [&all[all.len() - BOOKS], &all[all.len() - BOOKS + 1]];
         let changes = changed.fetch_add(changes, Ordering::Relaxed) + changes;
         let is_last = users.fetch_sub(1, Ordering::Relaxed) == 1;
-        Ok(!is_last || sum() == self.words().len() as u64 + changes)
+        if is_last { are_there(changes) } else { Ok(true) }
     }
+}
+
+/// The sum of the words, once by a thread on each node that has memory and CPUs of this process. A
+/// kernel that copies pages may have left one node an old copy.
+fn sums(words: &[AtomicU64]) -> Result<Vec<u64>, Failure> {
+    let nodes = nodes_with_memory().unwrap_or_default();
+    let mut places: Vec<Vec<usize>> =
+        nodes.into_iter().filter_map(|node| cpus_of_node(node).ok()).collect();
+    if places.is_empty() {
+        places.push(allowed_cpus()?);
+    }
+    let read = |cpus: &[usize]| -> Result<u64, Failure> {
+        run_on(cpus)?;
+        Ok(words.iter().map(|word| word.load(Ordering::Relaxed)).sum())
+    };
+    let failed = |_| Failure("a thread that sums the table ended early".to_owned());
+    std::thread::scope(|scope| {
+        let read = &read;
+        let readers: Vec<_> = places.iter().map(|cpus| scope.spawn(move || read(cpus))).collect();
+        readers.into_iter().map(|reader| reader.join().map_err(failed)?).collect()
+    })
+}
+
+/// Whether every node reads the sum that is expected.
+fn agree(sums: &[u64], expected: u64) -> bool {
+    !sums.is_empty() && sums.iter().all(|sum| *sum == expected)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_copy_on_one_node_is_found() {
+        assert!(agree(&[12, 12], 12));
+        assert!(!agree(&[12, 11], 12));
+        assert!(!agree(&[], 0));
+    }
+
+    #[test]
+    fn a_thread_on_each_node_reads_the_table() {
+        let words: Vec<AtomicU64> = (0..10).map(AtomicU64::new).collect();
+        let nodes = nodes_with_memory().unwrap_or_default();
+        let with_cpus = nodes.into_iter().filter(|node| cpus_of_node(*node).is_ok()).count();
+        assert_eq!(sums(&words).unwrap(), vec![45; with_cpus.max(1)]);
+    }
 
     #[test]
     fn the_last_of_several_finds_the_changes_of_all() {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rondpoint_core::cost::Interval;
 
 use super::Opened;
-use crate::run::files_read::CopiesWorth;
+use crate::run::files_read::{CopiesWorth, Fullest};
 
 /// Gain of speed below which copies are said to change little (our choice, as for other advice).
 const TOLD_GAIN: f64 = 0.05;
@@ -62,22 +62,38 @@ impl Outlook {
                     |worth| in_words(&worth),
                 );
                 format!(
-                    "processes on {nodes} nodes opened it: {local}. Where all of them fit one node, \
-                     binding them there does the same without copies"
+                    "processes on {nodes} nodes opened it: {local}. Not computed: what binding all \
+                     of them to one node would give instead"
                 )
             }
         };
-        let unknown = match worth {
-            Some(_) => "",
-            None => ". Not measured: how long the program waits for this file's memory",
-        };
-        format!("{price}; {verdict}{unknown}")
+        format!("{price}; {verdict}. {}", in_use(worth))
+    }
+}
+
+/// The memory that was used most, and what was not measured.
+fn in_use(worth: Option<CopiesWorth>) -> String {
+    const BANDWIDTH: &str = "how much of its bandwidth the node that holds the file gives";
+    match worth {
+        None => format!(
+            "Not measured: how long the program waits for this file's memory, and {BANDWIDTH}"
+        ),
+        Some(CopiesWorth { fullest: None, .. }) => format!("Not measured: {BANDWIDTH}"),
+        Some(CopiesWorth { fullest: Some(fullest), .. }) => {
+            let Fullest { node, bytes_per_s, used } = fullest;
+            let used = match used {
+                Some(used) => format!("{:.0} % of its bandwidth", 100.0 * used),
+                None => "of an unknown bandwidth".to_owned(),
+            };
+            let rate = bytes_per_s / 1e9;
+            format!("The memory of node {node} was used most: {rate:.1} GB/s, {used}")
+        }
     }
 }
 
 /// What copies of all files that were named are worth.
 fn in_words(worth: &CopiesWorth) -> String {
-    let CopiesWorth { share, gain: Interval { least, likely, .. } } = worth;
+    let CopiesWorth { share, gain: Interval { least, likely, .. }, .. } = worth;
     let seen = format!("{:.0} % of the accesses to memory were to such files", 100.0 * share);
     if *least < TOLD_GAIN {
         return format!(
@@ -128,17 +144,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_known_is_said() {
+        let big = 500 * MIB;
+        let both = &[(0, 1), (1, 1)];
+        check(
+            big,
+            both,
+            &[],
+            false,
+            "how much of its bandwidth the node that holds the file gives",
+        );
+        check(big, both, &[], false, "Not computed: what binding all of them to one node");
+        let gain = Interval { least: 0.1, likely: 0.2, most: 0.3 };
+        let told = |fullest| in_use(Some(CopiesWorth { share: 0.9, gain, fullest }));
+        assert!(told(None).starts_with("Not measured: how much of its bandwidth"));
+        let fullest = Fullest { node: 2, bytes_per_s: 1e9, used: None };
+        assert!(told(Some(fullest)).contains("1.0 GB/s, of an unknown bandwidth"));
+    }
+
+    #[test]
     fn what_samples_tell_goes_before_what_the_caches_size_lets_expect() {
         let say = |share, least| {
             let outlook = Outlook { fill_bytes_per_s: 1e9, cache_bytes: 32 * MIB, refusal: None };
             let gain = Interval { least, likely: least + 0.1, most: least + 0.2 };
-            let worth = Some(CopiesWorth { share, gain });
+            let fullest = Some(Fullest { node: 0, bytes_per_s: 12.5e9, used: Some(0.8) });
+            let worth = Some(CopiesWorth { share, gain, fullest });
             let by_node = [(0, 1), (1, 1)].into();
             outlook.say(16 * MIB, &[0, 1], &by_node, &Opened::default(), worth)
         };
         let won = say(0.9, 0.3);
         assert!(won.contains("90 % of the accesses") && won.contains("at least 30 %"), "{won}");
         assert!(!won.contains("last-level cache") && !won.contains("Not measured"), "{won}");
+        assert!(won.contains("node 0 was used most: 12.5 GB/s, 80 % of its bandwidth"), "{won}");
         let little = say(0.02, -0.05);
         assert!(little.contains("would change little: +5 % of speed"), "{little}");
     }

@@ -176,6 +176,7 @@ fn put_account(text: &mut String, process: &ProcessLine) {
         ("interleaving", &account.interleaved),
         ("following", &account.followed),
         ("replication", &account.replicated),
+        ("dropping copies", &account.dropped),
         ("bulk", &account.bulk),
     ] {
         if *counts != PageCounts::default() {

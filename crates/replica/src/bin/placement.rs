@@ -1,7 +1,8 @@
 //! Copies data to every node and compares where the kernel says that each page lies.
 //!
 //! `placement [MIB]` ends with status 1 where there are no copies or a page of a copy is not on its
-//! node. So it does where a thread is given another node's copy.
+//! node. So it does where a thread is given another node's copy. `./x lab live copies` runs it on a
+//! machine of four nodes.
 
 use std::cell::Cell;
 use std::process::ExitCode;
