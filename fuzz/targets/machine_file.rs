@@ -1,4 +1,6 @@
 //! The target `machine_file` of `rondpoint-fuzz-inputs` under libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (rondpoint_fuzz_inputs::target("machine_file").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (rondpoint_fuzz_inputs::target("machine_file").run)(bytes);
+});

@@ -1,4 +1,6 @@
 //! The target `synthetic_machine` of `rondpoint-fuzz-inputs` under libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| (rondpoint_fuzz_inputs::target("synthetic_machine").run)(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    (rondpoint_fuzz_inputs::target("synthetic_machine").run)(bytes);
+});

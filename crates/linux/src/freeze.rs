@@ -260,19 +260,19 @@ impl Drop for Frozen {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::process::{Child, Command};
 
     use rondpoint_core::Pid;
 
     use super::*;
+    use crate::sleeper::Sleeper;
 
     const LONG: Duration = Duration::from_secs(1000);
 
-    fn sleeping() -> (Child, Identity, OwnedFd) {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let identity = Identity::of(&Root::live(), Pid(child.id())).unwrap();
-        let handle = watch_end(child.id() as i32).unwrap();
-        (child, identity, handle)
+    fn sleeping() -> (Sleeper, Identity, OwnedFd) {
+        let sleeper = Sleeper::start();
+        let handle = watch_end(sleeper.pid().0 as i32).unwrap();
+        let identity = sleeper.identity();
+        (sleeper, identity, handle)
     }
 
     fn lines(ledger: &LedgerFile) -> Vec<String> {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_cgroup_that_does_not_freeze_goes_on_and_the_ledger_says_so() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut child, identity, handle) = sleeping();
+        let (_sleeper, identity, handle) = sleeping();
         let switch = directory.path().join("cgroup.freeze");
         let events = directory.path().join("cgroup.events");
         let mut ledger =
@@ -309,14 +309,12 @@ mod tests {
         assert_eq!(frozen.means(), Means::Cgroup);
         drop(frozen);
         assert_eq!((fs::read_to_string(&switch).unwrap().as_str(), lines(&ledger).len()), ("0", 5));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
     fn a_process_runs_again_after_the_limit_although_its_manager_does_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut child, identity, handle) = sleeping();
+        let (_sleeper, identity, handle) = sleeping();
         let (switch, events) = ("cgroup.freeze", "cgroup.events");
         std::fs::write(directory.path().join(switch), "0").unwrap();
         std::fs::write(directory.path().join(events), "frozen 1\n").unwrap();
@@ -335,15 +333,13 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(directory.path().join(switch)).unwrap(), "0");
         assert!(!stands_still(&Root::live(), identity));
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
     fn neither_this_process_nor_the_first_nor_one_with_a_debugger_is_frozen() {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::captured(directory.path());
-        let (mut child, identity, _) = sleeping();
+        let (_sleeper, identity, _) = sleeping();
         let stat = fs::read_to_string(format!("/proc/{}/stat", identity.pid)).unwrap();
         let (name, fields) = stat.rsplit_once(") ").unwrap();
         fs::create_dir_all(root.in_proc(identity.pid.to_string())).unwrap();
@@ -361,30 +357,25 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
         }
         assert_eq!(lines(&ledger).len(), 1, "the manager only");
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
     fn a_later_process_with_the_number_of_the_target_is_not_frozen() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut child, later, _) = sleeping();
+        let (_sleeper, later, _) = sleeping();
         let earlier = Identity { started: rondpoint_core::Nanos(1), ..later };
         let mut ledger =
             LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
         let found = freeze(&Root::live(), earlier, LONG, &mut ledger).unwrap();
         assert!(matches!(found, Freeze::Gone), "{found:?}");
         assert_eq!(lines(&ledger).len(), 1, "the manager only");
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]
     fn a_process_that_ends_before_it_is_stopped_is_gone_and_the_ledger_says_so() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut child, identity, handle) = sleeping();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let (sleeper, identity, handle) = sleeping();
+        drop(sleeper);
         let mut ledger =
             LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
         let farewell = ledger.freeze(identity, Means::Signal).unwrap();

@@ -4,9 +4,9 @@
 //! A dropped privilege does not come back, and later child processes have lost it too. So a program
 //! that `run` starts is forked before. `docs/safety.md` has the table.
 //!
-//! Only commands that read files use Landlock. A process under Landlock may not read the state of
-//! one that is not (`hook_ptrace_access_check`, security/landlock/task.c, Linux 6.12), and a
-//! manager has to.
+//! Only commands that read files, and clients of the daemon, use Landlock. A process under Landlock
+//! may not read the state of one that is not (`hook_ptrace_access_check`, security/landlock/task.c,
+//! Linux 6.12), and a manager has to.
 
 mod calls;
 
@@ -100,16 +100,30 @@ impl Needs {
         Self::manager(&[&LOOK, &MOVE, &FREEZE])
     }
 
-    /// For `top`: reads files, asks a daemon and uses the terminal. The terminal's library reopens
-    /// it and makes many system calls, so only capabilities are dropped.
+    /// For `top`: reads files that every user may read, asks a daemon and uses the terminal, which
+    /// its library opens again for writing. A file that its user `named` may be another user's.
     #[must_use]
-    pub fn to_show() -> Self {
-        let capabilities = vec![Capability::CAP_DAC_READ_SEARCH];
-        Self { capabilities, calls: Calls::All, files: Files::All }
+    pub fn to_show(named: bool) -> Self {
+        let wanted: &[Capability] = if named { &[Capability::CAP_DAC_READ_SEARCH] } else { &[] };
+        Self { capabilities: wanted.to_vec(), calls: Calls::Show, files: Files::All }
     }
 
-    /// For `decide`, `replay` and `topology`: reads files, and writes to open files or to
-    /// `written`.
+    /// For `status` and the like: asks a daemon to which it is already connected.
+    #[must_use]
+    pub fn to_ask() -> Self {
+        let files = Files::Read { written: None };
+        Self { capabilities: Vec::new(), calls: Calls::Ask, files }
+    }
+
+    /// For `weights --apply` and `--reset`: reads files, and writes those that its user may write.
+    #[must_use]
+    pub fn to_set() -> Self {
+        let capabilities = vec![Capability::CAP_DAC_READ_SEARCH];
+        Self { capabilities, calls: Calls::Read, files: Files::All }
+    }
+
+    /// For `decide`, `replay`, `topology` and `weights`: reads files, and writes to open files or
+    /// to `written`.
     #[must_use]
     pub fn to_read(written: Option<&Path>) -> Self {
         let folder = |file: &Path| match file.parent() {
@@ -140,9 +154,7 @@ pub fn keep_only(needs: &Needs) -> Vec<String> {
     if let Files::Read { written } = &needs.files {
         note("files are not restricted", restrict_files(written.as_deref()));
     }
-    if needs.calls != Calls::All {
-        note("system calls are not restricted", calls::restrict(needs.calls));
-    }
+    note("system calls are not restricted", calls::restrict(needs.calls));
     kept
 }
 

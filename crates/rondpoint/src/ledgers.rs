@@ -149,6 +149,11 @@ fn nothing_left(is_root: bool) -> &'static str {
 
 /// At the start of a manager: what its dead predecessors left.
 pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Result<()> {
+    put_back_after("an earlier manager was killed", folder, topology)
+}
+
+/// After a failure, which is told as `cause`: what this manager left, and dead ones.
+pub(crate) fn put_back_after(cause: &str, folder: &Path, topology: &Topology) -> Result<()> {
     let mut restored = Restored::default();
     ledger_file::each_left(folder, |found| match found {
         Found::Unusable(error) => terminal::say(&format!("rondpoint: not restored: {error}\n")),
@@ -156,7 +161,7 @@ pub(crate) fn put_back_what_was_left(folder: &Path, topology: &Topology) -> Resu
         Found::Left(left) => work_off(&left, topology, &mut restored),
     })?;
     if restored.ledgers > 0 {
-        terminal::say(&format!("rondpoint: an earlier manager was killed; {}", restored.text()));
+        terminal::say(&format!("rondpoint: {cause}; {}", restored.text()));
     }
     Ok(())
 }

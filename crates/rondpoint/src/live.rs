@@ -31,7 +31,7 @@ use self::clocks::Clocks;
 use self::glances::Glances;
 use self::own_instructions::OwnInstructions;
 use self::rates::Rates;
-use self::sampling_budget::{Change, Window};
+use self::sampling_budget::{Change, Levels, Window};
 use self::trees::Trees;
 use crate::session::{self, Turn};
 
@@ -50,6 +50,11 @@ enum Wait {
 pub(crate) trait Watched {
     /// What watches.
     fn observer(&mut self) -> &mut Observer;
+
+    /// The rates that the budget of samples lowers and raises.
+    fn levels(&mut self) -> &mut dyn Levels {
+        self.observer()
+    }
 
     /// Waits until `deadline` or for the end of it all; the sensors' rings are emptied meanwhile,
     /// and trees may come and go.
@@ -201,17 +206,17 @@ impl<W: Watched> LiveHost<W> {
         let per_s = f64::from(self.samples_per_s_per_cpu) * self.topology.cpu_count() as f64;
         let change = window.change(per_s);
         let wanted = self.rates.wanted();
-        let observer = self.watched.observer();
+        let levels = self.watched.levels();
         let changed = match change {
-            Change::Lower => observer.lower_rate(),
+            Change::Lower => levels.lower(),
             // A low rate that a policy asked for says nothing of the full one.
-            Change::Raise => wanted == Rate::Full && observer.raise_rate(),
+            Change::Raise => wanted == Rate::Full && levels.raise(),
             Change::Keep => false,
         };
         if !changed {
             return;
         }
-        let result = observer.set_rate(wanted).map(|_| ());
+        let result = levels.set(wanted);
         self.note_failure("setting the rate of sampling", result);
         if change == Change::Lower {
             self.note("more samples than the budget allows: fewer while there are".to_string());

@@ -34,6 +34,8 @@ mod reference;
 mod replay;
 mod report;
 mod run;
+#[cfg(test)]
+mod seeded;
 mod session;
 mod story;
 mod targets;

@@ -208,4 +208,18 @@ mod tests {
         assert_eq!(sets(&none, &["all"]), ["`all`: there is no node with memory for this process"]);
         assert_eq!(Range::memory_nodes(&topology).parse("all"), Ok(vec![0, 1, 2, 3]));
     }
+
+    #[test]
+    fn whatever_is_asked_for_a_mutated_set_is_ascending_and_within_the_range() {
+        let range = Range::new("node", " with memory", [8, 0, 2, 3].into_iter());
+        let seeds = ["2-3,0", "all", "!2-3", "+0-1", "!+1-2", "+0-1,3"];
+        crate::seeded::check(&seeds, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let Ok(found) = range.parse(text) else { return false };
+            assert!(!found.is_empty() && found.is_sorted_by(|a, b| a < b), "{found:?}");
+            assert!(found.iter().all(|number| range.all.contains(number)), "{found:?}");
+            assert_eq!(range.parse(&cpulist::format(&found)).as_ref(), Ok(&found));
+            true
+        });
+    }
 }

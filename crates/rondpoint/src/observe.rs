@@ -20,7 +20,7 @@ use rondpoint_linux::observe::sampler::Kind;
 use rondpoint_linux::observe::{Observer, Rung};
 use rondpoint_linux::perf::generation::Metric;
 
-use crate::session::{OWN_FAILURE, process_number};
+use crate::session::{OWN_FAILURE, process_number, survived};
 use crate::terminal;
 
 /// Shortest interval: below it, reading the counters would be most of what is seen.
@@ -173,7 +173,7 @@ fn metric(text: &str) -> std::result::Result<Metric, String> {
 
 /// Runs the command and says with which status to end.
 pub(crate) fn main(arguments: Arguments) -> ExitCode {
-    match watch::run(&arguments) {
+    match survived(|| watch::run(&arguments)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             terminal::fail("observe", &error);

@@ -23,11 +23,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rondpoint_core::Pid;
 use rondpoint_core::controller::Controller;
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::run as run_loop;
 use rondpoint_core::observation::SharedObject;
+use rondpoint_core::{Pid, Topology};
 use rondpoint_linux::Root;
 use rondpoint_linux::act::threads::Restored;
 use rondpoint_linux::ledger_file::LedgerFile;
@@ -53,9 +53,8 @@ use crate::live::{LiveHost, own_instructions::OwnInstructions, trees::Trees};
 use crate::machine::Known;
 use crate::observe::Sensor;
 use crate::output::Output;
-use crate::replay::caught;
-use crate::session::{self, OWN_FAILURE, Prepared, Session};
-use crate::{machine, policies, terminal};
+use crate::session::{self, OWN_FAILURE, Prepared, Session, panic_if_told, survived};
+use crate::{ledgers, machine, policies, terminal};
 
 /// `rondpoint record`: a run that changes nothing and is recorded.
 pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
@@ -75,21 +74,21 @@ pub(crate) fn record(arguments: RecordArguments) -> ExitCode {
     let by_hand = ByHand::default();
     let socket = SOCKET.into();
     let arguments = RunArguments { management, by_hand, replicate: Vec::new(), socket, command };
-    conclude("record", start("rondpoint record", arguments))
+    conclude("record", || start("rondpoint record", arguments))
 }
 
 /// `rondpoint run`.
 pub(crate) fn run(arguments: RunArguments) -> ExitCode {
-    conclude("run", start("rondpoint run", arguments))
+    conclude("run", || start("rondpoint run", arguments))
 }
 
 /// `rondpoint attach`.
 pub(crate) fn attach(arguments: AttachArguments) -> ExitCode {
-    conclude("attach", join(arguments))
+    conclude("attach", || join(arguments))
 }
 
-fn conclude(command: &str, result: Result<u8>) -> ExitCode {
-    match result {
+fn conclude(command: &str, work: impl FnOnce() -> Result<u8>) -> ExitCode {
+    match survived(work) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             terminal::fail(command, &error);
@@ -178,22 +177,41 @@ fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
     })?;
     let prepared =
         Prepared::fork(&arguments.command, caller.as_ref(), &placement, replication.environment())?;
-    let begun = match begin::may_begin_at_once(&arguments.management, &preparation) {
-        true => begin::at_once(who, preparation, prepared)?,
-        false => begin::watched(who, preparation, prepared, &arguments)?,
+    let (program, topology) = (prepared.program(), preparation.machine.topology.clone());
+    let mut worth = None;
+    let work = || -> Result<u8> {
+        let begun = match begin::may_begin_at_once(&arguments.management, &preparation) {
+            true => begin::at_once(who, preparation, prepared)?,
+            false => begin::watched(who, preparation, prepared, &arguments)?,
+        };
+        let managed = match begun {
+            Begun::Watched(ready, ledger, session) => {
+                manage(*ready, ledger, &arguments.management, *session, replication.asked())?
+            }
+            Begun::Over(status) => return Ok(status),
+        };
+        worth = Some(managed.copies);
+        let Some(end) = managed.end else { bail!("the program went on without us") };
+        Ok(session::status(end))
     };
-    let managed = match begun {
-        Begun::Watched(ready, ledger, session) => {
-            manage(*ready, ledger, &arguments.management, *session, replication.asked())?
-        }
-        Begun::Over(status) => return Ok(status),
-    };
-    let found = replication.finish(managed.copies);
-    if !arguments.management.quiet {
-        terminal::say(&found);
+    let status = program.see_out(work, || put_back(&topology))?;
+    // The copies stay until the program has ended.
+    if let Some(worth) = worth {
+        tell(survived(|| {
+            let found = replication.finish(worth);
+            if !arguments.management.quiet {
+                terminal::say(&found);
+            }
+            Ok(())
+        }));
     }
-    let Some(end) = managed.end else { bail!("the program went on without us") };
-    Ok(session::status(end))
+    Ok(status)
+}
+
+/// Undoes what the ledger of this process lists, as the next start would. A panic has closed the
+/// ledger.
+fn put_back(topology: &Topology) -> Result<()> {
+    ledgers::put_back_after("managing has failed", &ledgers::folder()?, topology)
 }
 
 fn join(mut arguments: AttachArguments) -> Result<u8> {
@@ -213,9 +231,15 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     let machine = preparation.machine.clone();
     let mut session = Session::join(number, machine, &preparation.settings)?;
     let claim = begin::claim(&preparation, pid)?;
+    let topology = preparation.machine.topology.clone();
     let ready = Ready::new(preparation, claim, &mut session.observer)?;
-    let managed = manage(ready, begin::ledger()?, &arguments.management, session, Vec::new())?;
-    Ok(managed.status_of_attach())
+    let ledger = begin::ledger()?;
+    let management = &arguments.management;
+    let managed = survived(|| manage(ready, ledger, management, session, Vec::new()));
+    if managed.is_err() {
+        tell(survived(|| put_back(&topology)));
+    }
+    Ok(managed?.status_of_attach())
 }
 
 /// How managing ended.
@@ -261,6 +285,7 @@ fn manage(
     };
     let mut trees = Trees::new(machine.topology.clone());
     trees.add(session.pid(), ledger);
+    panic_if_told("begin");
     let first = (first, session.started_at());
     let mut host = LiveHost::new(session, trees, first, &header.guard, controller.full_sampling());
     host.own_instructions = OwnInstructions::counted();
@@ -279,6 +304,7 @@ fn manage(
         give_up(&mut host, &error);
     }
     let end = host.watched.end()?;
+    panic_if_told("end");
     let Witnesses { diary, moves: mut threads, recorder } = witness;
     (threads.heirs, threads.left_alone, threads.restored) =
         (host.trees.heirs, host.trees.left_alone, restored);
@@ -307,6 +333,7 @@ fn manage(
     if restored.refused == 0 {
         tell(host.close());
     }
+    panic_if_told("report");
     let summary = Report::new(&diary, facts);
     if let Some(file) = report {
         tell(write_report(file, &summary));
@@ -315,14 +342,6 @@ fn manage(
         terminal::say(&summary.text(management.verbose));
     }
     Ok(Managed { end, ended_early, copies: diary.copies_from_start() })
-}
-
-/// Does the work; a panic is an error of it. The program has no other process that would put back
-/// its masks and pass on its end.
-fn survived<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    caught(work).unwrap_or_else(|panic| {
-        Err(anyhow::anyhow!("a fault of rondpoint: {}", panic.replace('\n', " ")))
-    })
 }
 
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is
@@ -355,17 +374,6 @@ fn balanced(session: &Session) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_fault_while_managing_is_told_and_ends_nothing_else() {
-        let told = survived(|| -> Result<()> { panic!("no node {}", 9) }).unwrap_err().to_string();
-        assert!(
-            told.starts_with("a fault of rondpoint: ") && told.ends_with(" no node 9"),
-            "{told}"
-        );
-        assert!(!told.contains('\n'), "{told}");
-        assert_eq!(survived(|| Ok(7)).unwrap(), 7);
-    }
 
     #[test]
     fn attach_that_ends_early_says_that_rondpoint_failed() {

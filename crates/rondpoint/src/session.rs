@@ -7,10 +7,12 @@
 mod caller;
 mod memory;
 mod stopping;
+mod survival;
 
 use std::cell::Cell;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -29,6 +31,7 @@ use rondpoint_linux::{Root, launch, probe, root};
 pub(crate) use self::caller::caller;
 pub(crate) use self::memory::{has_heap, has_stack, with_stack};
 pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
+pub(crate) use self::survival::{panic_if_told, survived};
 use crate::live::{Watched, trees::Trees};
 use crate::placement::Placement;
 use crate::terminal;
@@ -42,10 +45,11 @@ const SIGUSR2: i32 = 12;
 const SIGTERM: i32 = 15;
 const SIGCHLD: i32 = 17;
 /// Signals of signal(7) that end a process by default, beside those above. Any process may send
-/// SIGILL, SIGTRAP, SIGABRT, SIGFPE, SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF,
-/// SIGIO, SIGPWR and SIGSYS. A fault of this process ends it although they are blocked. SIGSEGV and
-/// SIGBUS have the handler of the standard library.
-const ENDING: [i32; 13] = [4, 5, 6, 8, 14, 16, 24, 25, 26, 27, 29, 30, 31];
+/// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGALRM, SIGSTKFLT, SIGXCPU, SIGXFSZ,
+/// SIGVTALRM, SIGPROF, SIGIO, SIGPWR and SIGSYS. A fault of this process ends it although they are
+/// blocked (`force_sig_info_to_task`, kernel/signal.c, Linux 6.12). The standard library's sentence
+/// about a full stack is missing then.
+const ENDING: [i32; 15] = [4, 5, 6, 7, 8, 11, 14, 16, 24, 25, 26, 27, 29, 30, 31];
 /// Real-time signals, all of which end a process by default. The C library keeps 32 and 33 for
 /// itself, musl 34 too. It refuses those in a set.
 const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
@@ -141,7 +145,11 @@ pub(crate) struct Program {
     pid: Pid,
     arriving: OwnedFd,
     subject: Subject,
-    started_at: Instant,
+    started_at: Cell<Instant>,
+    /// A program of ours is past execve(2).
+    has_begun: Cell<bool>,
+    /// How a program of ours ended, once that has been read: it does not come again.
+    end: Cell<Option<End>>,
     /// It has ended, or we were told to stop: that has been read and does not come again.
     is_over: Cell<bool>,
     /// A signal to stop has arrived, for us or for the program.
@@ -153,7 +161,7 @@ pub(crate) struct Program {
 /// A program and everything that watches it.
 pub(crate) struct Session {
     pub(crate) observer: Observer,
-    program: Program,
+    program: Rc<Program>,
 }
 
 /// Why a wait ended.
@@ -168,7 +176,7 @@ pub(crate) enum Turn {
 /// A program of ours that has been forked and waits to be started.
 pub(crate) struct Prepared {
     waiting: Waiting,
-    arriving: OwnedFd,
+    program: Rc<Program>,
     word: OsString,
 }
 
@@ -223,19 +231,19 @@ impl Session {
         let end = process::watch_end(pid as i32).map_err(|error| cannot_watch(pid, error))?;
         prepare_to_watch();
         let (pid, subject) = (Pid(pid), Subject::Joined(end));
-        let program = Program::new(pid, arriving, subject, Instant::now());
+        let program = Program::new(pid, arriving, subject);
         let observer = program.observer(machine, settings)?;
-        Ok(Self::of(program, observer))
+        Ok(Self::of(Rc::new(program), observer))
     }
 
     /// A program and what watches it.
-    pub(crate) fn of(program: Program, observer: Observer) -> Self {
+    pub(crate) fn of(program: Rc<Program>, observer: Observer) -> Self {
         Self { observer, program }
     }
 
     /// When it was started or joined.
     pub(crate) fn started_at(&self) -> Instant {
-        self.program.started_at
+        self.program.started_at.get()
     }
 
     /// The process that it began with.
@@ -289,10 +297,18 @@ impl Session {
 }
 
 impl Program {
-    fn new(pid: Pid, arriving: OwnedFd, subject: Subject, started_at: Instant) -> Self {
-        let (is_over, is_unwanted) = (Cell::new(false), Cell::new(false));
-        let is_exhausted = Cell::new(false);
-        Self { pid, arriving, subject, started_at, is_over, is_unwanted, is_exhausted }
+    fn new(pid: Pid, arriving: OwnedFd, subject: Subject) -> Self {
+        Self {
+            pid,
+            arriving,
+            subject,
+            started_at: Cell::new(Instant::now()),
+            has_begun: Cell::new(false),
+            end: Cell::new(None),
+            is_over: Cell::new(false),
+            is_unwanted: Cell::new(false),
+            is_exhausted: Cell::new(false),
+        }
     }
 
     /// Opens every sensor on the program, which runs.
@@ -312,7 +328,8 @@ impl Program {
     /// that was joined goes on without us.
     pub(crate) fn wait_for_end(&self) {
         const PATIENCE_MS: i32 = 1000;
-        if let Subject::Joined(_) = self.subject {
+        let is_known = self.is_over.get() || self.end.get().is_some();
+        if is_known || matches!(self.subject, Subject::Joined(_)) {
             return;
         }
         loop {
@@ -361,10 +378,10 @@ impl Program {
 
     /// How the program ended; known only of a child, which has ended when this is called.
     pub(crate) fn end(&self) -> Result<Option<End>> {
-        match self.subject {
-            Subject::Child => Ok(Some(process::wait(self.pid.0 as i32)?)),
-            Subject::Joined(_) => Ok(None),
+        if matches!(self.subject, Subject::Child) && self.end.get().is_none() {
+            self.end.set(Some(process::wait(self.pid.0 as i32)?));
         }
+        Ok(self.end.get())
     }
 }
 
@@ -397,12 +414,18 @@ impl Prepared {
         let waiting = placement.around(fork).context("starting the program")?;
         // After the fork: the program keeps the limits and the scheduling that it was given.
         prepare_to_watch();
-        Ok(Self { waiting, arriving, word: command[0].clone() })
+        let program = Program::new(Pid(waiting.process as u32), arriving, Subject::Child);
+        Ok(Self { waiting, program: Rc::new(program), word: command[0].clone() })
+    }
+
+    /// What it will be once it has begun.
+    pub(crate) fn program(&self) -> Rc<Program> {
+        Rc::clone(&self.program)
     }
 
     /// The process that will become the program.
     pub(crate) fn pid(&self) -> Pid {
-        Pid(self.waiting.process as u32)
+        self.program.pid
     }
 
     /// Opens every sensor on the program before it runs: nothing of it is missed.
@@ -423,12 +446,14 @@ impl Prepared {
 
     /// Lets the program go. The error is the exit status for a program that cannot be run, after a
     /// message in the name of `who`.
-    pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Program, u8> {
-        let pid = self.pid();
-        let Self { waiting, arriving, word } = self;
-        let started_at = Instant::now();
+    pub(crate) fn start(self, who: &str, memory: Memory) -> Result<Rc<Program>, u8> {
+        let Self { waiting, program, word } = self;
+        program.started_at.set(Instant::now());
         match waiting.start(memory) {
-            Ok(_) => Ok(Program::new(pid, arriving, Subject::Child, started_at)),
+            Ok(_) => {
+                program.has_begun.set(true);
+                Ok(program)
+            }
             Err(error) => {
                 terminal::say(&format!("{who}: cannot run `{}`: {error}\n", word.display()));
                 Err(launch::exit_status(&error))

@@ -103,7 +103,9 @@ fn open(arguments: &Arguments) -> Result<Source> {
              `rondpoint explain` print text"
         );
     }
-    let _ = privileges::keep_only(&Needs::to_show());
+    // A recording, or a socket that is named, may lie in a folder of another user.
+    let is_named = arguments.replay.is_some() || arguments.socket.is_some();
+    let _ = privileges::keep_only(&Needs::to_show(is_named));
     if let Some(file) = &arguments.replay {
         let story = story::read(file)?;
         if story.moments.is_empty() {

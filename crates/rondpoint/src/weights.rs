@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, anyhow};
 use rondpoint_core::{Matrix, NodeSet, Topology, interleave};
 use rondpoint_linux::ledger_file::make_private;
 use rondpoint_linux::parse::cpulist;
+use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::weights::{self as kernel, Weights};
 use rondpoint_linux::{Root, root, topology};
 use serde::Serialize;
@@ -127,6 +128,9 @@ struct Line {
 }
 
 fn run(arguments: &Arguments) -> Result<Report, Problem> {
+    let writes = arguments.apply || arguments.reset;
+    let needs = if writes { Needs::to_set() } else { Needs::to_read(None) };
+    let _ = privileges::keep_only(&needs);
     let root = Root::live();
     let found = topology::discover(&root)?.topology;
     if arguments.reset {

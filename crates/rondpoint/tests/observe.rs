@@ -184,6 +184,31 @@ fn a_signal_for_us_reaches_the_program() {
     assert_eq!((text(&output.stdout), output.status.code()), ("caught\n".into(), Some(9)));
 }
 
+/// Without a free descriptor no look succeeds, the last one included.
+#[test]
+fn a_look_that_fails_ends_watching_and_not_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let [go, done] = ["go", "done"].map(|name| folder.path().join(name));
+    // Its stderr would hold the pipe open. Without an order it ends after 30 s.
+    let script = "exec 2> /dev/null; i=0; \
+                  until [ -e \"$0\" ] || [ $i -gt 600 ]; do i=$((i + 1)); sleep 0.05; done; \
+                  echo > \"$1\"; exit 7";
+    let mut command = observe(&["--json", "--interval", "0.05", "--", "sh", "-c", script]);
+    let mut watch = command.arg(&go).arg(&done).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("\"interval\"")), "it looks");
+    let mut limit = Command::new("prlimit");
+    limit.args(["--pid", &watch.id().to_string(), "--nofile=3:3"]);
+    assert!(limit.status().unwrap().success());
+    let told = lines.find(|line| line.contains("watching has ended early"));
+    fs::write(&go, "").unwrap();
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(watch.wait().unwrap().code(), Some(7), "{told:?} {rest:?}");
+    assert!(told.is_some() && done.exists(), "{told:?} {rest:?}");
+    let is_told_again = rest.iter().any(|line| line.contains("ended early"));
+    assert!(!is_told_again && rest.len() <= 1, "{rest:?}");
+}
+
 #[test]
 fn a_running_process_is_joined_until_it_ends_and_left_alone() {
     let mut sleeper = Command::new("sleep").arg("0.5").spawn().unwrap();

@@ -9,16 +9,18 @@ use crate::Target;
 /// A ledger file.
 pub(crate) const LEDGER: Target = Target { name: "ledger", run: ledger, seeds };
 
-fn ledger(bytes: &[u8]) {
+fn ledger(bytes: &[u8]) -> bool {
     let folder = tempfile::tempdir().expect("a temporary folder");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).expect("it is ours");
     std::fs::write(folder.path().join("1-1.ledger"), bytes).expect("room for a small file");
     let legacy = ledger_file::left_behind(folder.path()).expect("a private folder");
     assert_eq!(legacy.left.len() + legacy.unusable.len(), 1, "it is read or named");
+    let is_read = !legacy.left.is_empty();
     for left in legacy.left {
         let lines = bytes.split(|byte| *byte == b'\n').count();
         assert!(left.open.len() + left.frozen.len() + left.unknown_lines <= lines);
     }
+    is_read
 }
 
 fn seeds() -> Vec<Vec<u8>> {

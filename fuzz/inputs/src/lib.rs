@@ -1,7 +1,8 @@
 //! Bytes from outside, and what reads them: one target for each kind of input.
 //!
 //! A target takes any bytes and never panics. Where a reader accepts them, a law holds as well: an
-//! accepted machine, written again, reads as itself.
+//! accepted machine, written again, reads as itself. Readers that are private to `rondpoint` have
+//! such bodies in its own tests (`crates/rondpoint/src/seeded.rs`).
 //!
 //! `tests/seeded.rs` runs all targets with mutated seeds; `fuzz/targets` gives the same functions
 //! to libFuzzer.
@@ -17,8 +18,8 @@ mod traces;
 pub struct Target {
     /// Its name, which is also that of the program in `fuzz/targets`.
     pub name: &'static str,
-    /// Reads one input. Panics where a promise is broken.
-    pub run: fn(&[u8]),
+    /// Reads one input, and tells whether a reader accepted it. Panics where a promise is broken.
+    pub run: fn(&[u8]) -> bool,
     /// Good inputs, from which mutation begins.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }

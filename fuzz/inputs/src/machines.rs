@@ -11,18 +11,18 @@ pub(crate) const FILE: Target = Target { name: "machine_file", run: file, seeds:
 pub(crate) const SYNTHETIC: Target =
     Target { name: "synthetic_machine", run: synthetic, seeds: synthetic_seeds };
 
-fn file(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(machine) = Machine::parse(text, "input.toml") {
-        hold_the_laws(&machine);
-    }
+fn file(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(machine) = Machine::parse(text, "input.toml") else { return false };
+    hold_the_laws(&machine);
+    true
 }
 
-fn synthetic(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(machine) = Machine::synthetic(text) {
-        hold_the_laws(&machine);
-    }
+fn synthetic(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Ok(machine) = Machine::synthetic(text) else { return false };
+    hold_the_laws(&machine);
+    true
 }
 
 /// Largest machine of which all laws are tried: routes take the cube of its nodes.

@@ -13,14 +13,16 @@ pub(crate) const READ: Target = Target { name: "trace", run: read, seeds };
 /// A recording, from which its policies decide anew.
 pub(crate) const REPLAY: Target = Target { name: "replay", run: replay, seeds };
 
-fn read(bytes: &[u8]) {
-    let Ok(mut reader) = Reader::new(bytes, "input.trace") else { return };
-    let mut failed = false;
+fn read(bytes: &[u8]) -> bool {
+    let Ok(mut reader) = Reader::new(bytes, "input.trace") else { return false };
+    let (mut read, mut failed) = (0, false);
     for record in reader.by_ref() {
         assert!(!failed, "nothing follows an error");
         failed = record.is_err();
+        read += u64::from(!failed);
     }
     let _ = reader.truncated();
+    read > 0
 }
 
 /// What was decided, step by step.
@@ -33,7 +35,7 @@ impl Witness for Decisions {
     }
 }
 
-fn replay(bytes: &[u8]) {
+fn replay(bytes: &[u8]) -> bool {
     let decide = |outcomes| {
         let reader = Reader::new(bytes, "input.trace").ok()?;
         let mut controller = reader.header().controller().ok()?;
@@ -42,8 +44,10 @@ fn replay(bytes: &[u8]) {
         let ended = run(&mut host, &mut controller, &mut decisions);
         Some((decisions, ended.map_err(|error| error.to_string())))
     };
-    assert_eq!(decide(Outcomes::Recorded), decide(Outcomes::Recorded), "the same, decided again");
+    let decided = decide(Outcomes::Recorded);
+    assert_eq!(decided, decide(Outcomes::Recorded), "the same, decided again");
     let _ = decide(Outcomes::Refused);
+    decided.is_some_and(|(decisions, _)| !decisions.0.is_empty())
 }
 
 fn seeds() -> Vec<Vec<u8>> {

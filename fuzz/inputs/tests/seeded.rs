@@ -14,15 +14,10 @@ use std::thread;
 use rondpoint_core::random::Random;
 use rondpoint_fuzz_inputs::{TARGETS, Target};
 
-use crate::mutation::mutate;
+use crate::mutation::{USUAL_RUNS, mutate, setting};
 
-/// Inputs for a target in `./x test`. By hand: a million.
-const USUAL_RUNS: u64 = 1_500;
-
-fn setting(name: &str, usual: u64) -> u64 {
-    let text = std::env::var(name).ok();
-    text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
-}
+/// Of 200 mutated inputs a target accepts one at least, or its mutations are too wild.
+const INPUTS: u64 = 200;
 
 #[test]
 fn no_input_breaks_a_promise() {
@@ -71,13 +66,12 @@ fn check(target: &Target, numbers: Range<u64>) {
 #[test]
 fn each_target_accepts_mutated_inputs_beside_refusing_them() {
     // Mutations that every reader refuses would try nothing behind the first check.
-    let machines = rondpoint_fuzz_inputs::target("synthetic_machine");
-    let seeds = (machines.seeds)();
-    let texts = (1..200).map(|seed| mutate(&seeds, &mut Random::new(seed)));
-    let accepted = texts.filter(|bytes| {
-        let text = String::from_utf8_lossy(bytes);
-        rondpoint_machine::Machine::synthetic(&text).is_ok()
-    });
-    let accepted = accepted.count();
-    assert!((20..180).contains(&accepted), "{accepted} of 199");
+    for target in TARGETS {
+        let seeds = (target.seeds)();
+        let inputs = (1..=INPUTS).map(|seed| mutate(&seeds, &mut Random::new(seed)));
+        let new = inputs.filter(|input| !seeds.contains(input));
+        let (accepted, refused): (Vec<_>, Vec<_>) = new.partition(|input| (target.run)(input));
+        let counts = (accepted.len(), refused.len());
+        assert!(counts.0 > 0 && counts.1 > 0, "{}: accepted, refused: {counts:?}", target.name);
+    }
 }

@@ -18,10 +18,12 @@ use crate::syscall::refusal;
 /// The system calls that a command makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// Any call.
-    All,
     /// Reading files and printing.
     Read,
+    /// Also talking over a local socket that is already connected.
+    Ask,
+    /// Also connecting to local sockets, and using the terminal as a screen.
+    Show,
     /// Also observing and changing processes.
     Manage,
     /// Also giving a new file to its owner.
@@ -140,6 +142,22 @@ const MANAGE: [c_long; 25] = [
     libc::SYS_waitid,
 ];
 
+/// Calls to talk over a connected socket.
+const ASK: [c_long; 2] = [libc::SYS_recvfrom, libc::SYS_sendto];
+
+/// Calls of a screen: threads, connections to a daemon, and waiting for keys. socket(2) may make
+/// local ones only, see [`rules`].
+const SHOW: [c_long; 8] = [
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_connect,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_setsockopt,
+    libc::SYS_socketpair,
+];
+
 /// Calls to answer over sockets. socket(2) may make local ones only, see [`rules`].
 const SERVE: [c_long; 11] = [
     libc::SYS_accept4,
@@ -157,7 +175,7 @@ const SERVE: [c_long; 11] = [
 
 /// Calls of x86-64 that newer architectures do not have. C libraries still make some of them.
 #[cfg(target_arch = "x86_64")]
-const LEGACY: [(Calls, c_long); 13] = [
+const LEGACY: [(Calls, c_long); 14] = [
     (Calls::Read, libc::SYS_access),
     (Calls::Read, libc::SYS_dup2),
     (Calls::Read, libc::SYS_getdents),
@@ -169,15 +187,19 @@ const LEGACY: [(Calls, c_long); 13] = [
     (Calls::Read, libc::SYS_rename),
     (Calls::Read, libc::SYS_stat),
     (Calls::Read, libc::SYS_unlink),
+    (Calls::Show, libc::SYS_epoll_wait),
     (Calls::Manage, libc::SYS_fork),
     (Calls::Manage, libc::SYS_pipe),
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const LEGACY: [(Calls, c_long); 0] = [];
 
-/// Requests of ioctl(2) about a terminal and its width (TCGETS and TIOCGWINSZ,
+/// Requests of ioctl(2) about a terminal and its width (TCGETS, TIOCGWINSZ and TCGETS2,
 /// include/uapi/asm-generic/ioctls.h).
-const TERMINAL: [u64; 2] = [0x5401, 0x5413];
+const TERMINAL: [u64; 3] = [0x5401, 0x5413, 0x802c_542a];
+/// Requests of ioctl(2) that set the mode of a terminal (TCSETS and TCSETS2 of the same file).
+/// None puts text into its input (TIOCSTI).
+const SCREEN: [u64; 2] = [0x5402, 0x402c_542b];
 /// Requests of ioctl(2) to an event (include/uapi/linux/perf_event.h), and `PAGEMAP_SCAN`.
 const EVENTS: [u64; 7] = [0x2400, 0x2401, 0x2403, 0x2405, 0x4008_2404, 0x8008_2407, 0xc060_6610];
 
@@ -205,22 +227,32 @@ pub(super) fn restrict(calls: Calls) -> Result<(), String> {
 }
 
 fn rules(calls: Calls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, seccompiler::BackendError> {
-    let manages = calls != Calls::Read;
-    let legacy = LEGACY.iter().filter(|(of, _)| manages || *of == Calls::Read);
-    let more: &[c_long] = if manages { &MANAGE } else { &[] };
-    let serves: &[c_long] = if calls == Calls::Serve { &SERVE } else { &[] };
-    let all = READ.iter().chain(more).chain(serves).chain(legacy.map(|(_, call)| call));
+    let manages = matches!(calls, Calls::Manage | Calls::Replace | Calls::Serve);
+    let is_ours = |of: Calls| of == Calls::Read || of == calls || manages && of == Calls::Manage;
+    let legacy = LEGACY.iter().filter(|(of, _)| is_ours(*of)).map(|(_, call)| call);
+    let more: &[&[c_long]] = match calls {
+        Calls::Read => &[],
+        Calls::Ask => &[&ASK],
+        Calls::Show => &[&ASK, &SHOW],
+        Calls::Manage | Calls::Replace => &[&MANAGE],
+        Calls::Serve => &[&MANAGE, &SERVE],
+    };
+    let all = READ.iter().chain(more.iter().copied().flatten()).chain(legacy);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = all.map(|call| (*call, Vec::new())).collect();
-    let events: &[u64] = if manages { &EVENTS } else { &[] };
     let request = |request: &u64| {
         // The kernel reads 32 bits of the request.
         let is_it = SeccompCondition::new(1, Length::Dword, Compare::Eq, *request)?;
         SeccompRule::new(vec![is_it])
     };
-    let sockets: &[u64] = if calls == Calls::Serve { &SOCKETS } else { &[] };
-    let requests = TERMINAL.iter().chain(events).chain(sockets).map(request);
+    let requests: &[&[u64]] = match calls {
+        Calls::Read | Calls::Ask => &[&TERMINAL],
+        Calls::Show => &[&TERMINAL, &SCREEN],
+        Calls::Manage | Calls::Replace => &[&TERMINAL, &EVENTS],
+        Calls::Serve => &[&TERMINAL, &EVENTS, &SOCKETS],
+    };
+    let requests = requests.iter().copied().flatten().map(request);
     rules.insert(libc::SYS_ioctl, requests.collect::<Result<_, _>>()?);
-    if calls == Calls::Serve {
+    if matches!(calls, Calls::Show | Calls::Serve) {
         let local = libc::AF_UNIX as u64;
         let is_local = SeccompCondition::new(0, Length::Dword, Compare::Eq, local)?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![is_local])?]);
@@ -258,27 +290,37 @@ mod tests {
             libc::SYS_setns,
             libc::SYS_reboot,
         ];
-        for calls in [Calls::Read, Calls::Manage] {
+        let all = [
+            (Calls::Read, vec![]),
+            (Calls::Ask, vec![]),
+            (Calls::Manage, vec![]),
+            (Calls::Replace, vec![libc::SYS_fchown]),
+            (Calls::Show, vec![libc::SYS_socket, libc::SYS_connect]),
+            (Calls::Serve, vec![libc::SYS_socket, libc::SYS_connect]),
+        ];
+        for (calls, expected) in all {
             let rules = rules(calls).unwrap();
-            assert!(forbidden.iter().all(|call| !rules.contains_key(call)));
+            let kept = forbidden.iter().filter(|call| rules.contains_key(call));
+            assert_eq!(kept.copied().collect::<Vec<_>>(), expected, "{calls:?}");
             assert!(rules.len() > READ.len(), "no call is named twice");
         }
-        let replace = rules(Calls::Replace).unwrap();
-        let kept = forbidden.iter().filter(|call| replace.contains_key(call));
-        assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_fchown]);
-        let serve = rules(Calls::Serve).unwrap();
-        let kept = forbidden.iter().filter(|call| serve.contains_key(call));
-        assert_eq!(kept.copied().collect::<Vec<_>>(), [libc::SYS_socket, libc::SYS_connect]);
         let family = |family: i32| {
             let is_it = SeccompCondition::new(0, Length::Dword, Compare::Eq, family as u64);
             vec![SeccompRule::new(vec![is_it.unwrap()]).unwrap()]
         };
-        assert_eq!(serve[&libc::SYS_socket], family(libc::AF_UNIX), "of one family only");
+        for calls in [Calls::Show, Calls::Serve] {
+            let sockets = &rules(calls).unwrap()[&libc::SYS_socket];
+            assert_eq!(*sockets, family(libc::AF_UNIX), "of one family only");
+        }
         let requests = |calls| rules(calls).unwrap()[&libc::SYS_ioctl].len();
         let (few, more) = (TERMINAL.len(), TERMINAL.len() + EVENTS.len());
         let all = [Calls::Read, Calls::Manage, Calls::Serve].map(requests);
         assert_eq!(all, [few, more, more + SOCKETS.len()], "no rule would let any request through");
-        let read = rules(Calls::Read).unwrap();
-        assert!(MANAGE.iter().all(|call| !read.contains_key(call)));
+        assert_eq!([Calls::Ask, Calls::Show].map(requests), [few, few + SCREEN.len()]);
+        let changes = MANAGE.iter().filter(|call| !SHOW.contains(call));
+        for calls in [Calls::Read, Calls::Ask, Calls::Show] {
+            let rules = rules(calls).unwrap();
+            assert!(changes.clone().all(|call| !rules.contains_key(call)), "{calls:?}");
+        }
     }
 }

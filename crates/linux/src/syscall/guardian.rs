@@ -1,6 +1,7 @@
 //! A child that undoes one thing when its parent has died, or has not done so in time, and writes
 //! that down. Also signals to a process that cannot have been mistaken for another.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -8,6 +9,10 @@ use std::time::Duration;
 use super::process::{End, pipe, wait, watch_end};
 use super::signal::Signals;
 use super::{check, retry};
+
+/// Name of a guardian's process. It lacks the manager's name, so that `pkill -STOP rondpoint` stops
+/// the manager alone. The kernel keeps 15 bytes (prctl(2)).
+const NAME: &CStr = c"thaw-guardian";
 
 /// The action of a guardian when its parent has died or its time is over.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +60,7 @@ pub fn guard(deed: Deed<'_>, line: Line<'_>, limit: Duration) -> io::Result<Guar
         unsafe {
             libc::close(leash.as_raw_fd());
             libc::setsid();
-            libc::prctl(libc::PR_SET_NAME, c"rondpoint-guard".as_ptr());
+            libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
             let mut word = 0u8;
             // A byte in the pipe is the release; the end of the pipe is the parent's end. Every
             // signal is blocked, so nothing else ends the wait.
@@ -136,9 +141,9 @@ pub fn signal(process: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
 mod tests {
     use std::fs;
     use std::io::Write;
-    use std::process::Command;
 
     use super::*;
+    use crate::sleeper::Sleeper;
     use crate::syscall::signal::wait_readable;
 
     const LONG: Duration = Duration::from_secs(1000);
@@ -180,19 +185,16 @@ mod tests {
     #[test]
     fn a_guardian_whose_parent_is_late_does_its_deed_and_says_so() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let target = watch_end(child.id() as i32).unwrap();
+        let sleeper = Sleeper::start();
+        let target = watch_end(sleeper.pid().0 as i32).unwrap();
         signal(target.as_fd(), libc::SIGSTOP).unwrap();
         let limit = Duration::from_millis(20);
         let guardian = guard(Deed::Continue(target.as_fd()), said(log.as_file()), limit).unwrap();
         // This process neither dies nor says a word.
         assert_eq!(wait_readable(&[guardian.end()], 10_000).unwrap(), [true]);
         assert_eq!(fs::read_to_string(log.path()).unwrap(), "said\n");
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        assert!(!stat.contains(") T "), "{stat}");
+        assert!(!sleeper.is_stopped());
         assert!(guardian.release().is_err());
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     /// The kernel keeps the time, so no clock that this process reads matters.
@@ -225,6 +227,22 @@ mod tests {
         assert_eq!(guardian.release().unwrap(), End::Exited(0));
     }
 
+    /// pkill(1) and killall(1) compare the names of processes.
+    #[test]
+    fn a_signal_to_all_processes_of_the_managers_name_meets_no_guardian() {
+        let null = fs::File::options().write(true).open("/dev/null").unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null), LONG).unwrap();
+        let name = || fs::read_to_string(format!("/proc/{}/comm", guardian.process)).unwrap();
+        // Until it has its own name it has that of this thread.
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while name().trim_end() != NAME.to_str().unwrap() {
+            assert!(std::time::Instant::now() < deadline, "{}", name());
+            std::thread::yield_now();
+        }
+        assert!(!name().contains("rondpoint"), "{}", name());
+        assert_eq!(guardian.release().unwrap(), End::Exited(0));
+    }
+
     #[test]
     fn a_deed_that_fails_is_not_said_to_be_done() {
         let directory = tempfile::tempdir().unwrap();
@@ -251,10 +269,11 @@ mod tests {
 
     #[test]
     fn a_signal_reaches_the_process_of_a_descriptor() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let watch = watch_end(child.id() as i32).unwrap();
+        let sleeper = Sleeper::start();
+        let watch = watch_end(sleeper.pid().0 as i32).unwrap();
         signal(watch.as_fd(), libc::SIGKILL).unwrap();
-        assert!(!child.wait().unwrap().success());
+        assert_eq!(wait_readable(&[watch.as_fd()], 10_000).unwrap(), [true]);
+        drop(sleeper);
         assert_eq!(signal(watch.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::ESRCH));
     }
 }

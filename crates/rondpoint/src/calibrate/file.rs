@@ -157,12 +157,15 @@ impl Calibration {
 
     fn parse(text: &str) -> Result<Self> {
         // The version first: another one has other keys, and what is wrong with those says nothing.
-        let format =
-            toml_text::parse::<toml::Table>(text)?.get("format").and_then(toml::Value::as_integer);
+        let table: toml::Table = toml_text::parse(text)?;
+        let format = table.get("format").and_then(toml::Value::as_integer);
         if let Some(format) = format.filter(|format| *format != i64::from(FORMAT)) {
             return Err(OtherFormat(format).into());
         }
         let found: Self = toml_text::parse(text)?;
+        if let Some(problem) = table.iter().find_map(|(key, value)| without_bound(value, key)) {
+            bail!(problem);
+        }
         let count = found.nodes.len();
         let matrices = [&found.bandwidth_mb_s, &found.latency_ns];
         let is_square = |rows: &&Vec<Vec<f64>>| {
@@ -172,8 +175,7 @@ impl Calibration {
             bail!("expected {count} numbers for {count} nodes in each row and column");
         }
         let values = matrices.iter().flat_map(|rows| rows.iter().flatten()).chain(&found.clock_mhz);
-        let is_sound = |value: &f64| value.is_finite() && *value >= 0.0;
-        if let Some(odd) = values.chain(&found.controller_mb_s).find(|value| !is_sound(value)) {
+        if let Some(odd) = values.chain(&found.controller_mb_s).find(|value| **value < 0.0) {
             bail!("{odd}: expected zero or more");
         }
         if found.sampling.is_some_and(|sampling| sampling.period == 0) {
@@ -288,6 +290,20 @@ impl Calibration {
             topology = Topology::new(description)?;
         }
         Ok(topology)
+    }
+}
+
+/// What is wrong with the first number of a value that has no end or is none; TOML has both.
+fn without_bound(value: &toml::Value, path: &str) -> Option<String> {
+    match value {
+        toml::Value::Float(number) if !number.is_finite() => {
+            Some(format!("{path} {number}: expected a finite number"))
+        }
+        toml::Value::Array(list) => list.iter().find_map(|one| without_bound(one, path)),
+        toml::Value::Table(table) => {
+            table.iter().find_map(|(key, one)| without_bound(one, &format!("{path}.{key}")))
+        }
+        _ => None,
     }
 }
 
@@ -415,7 +431,10 @@ mod tests {
         refuse("format = 2", "format = 9", "format 9, expected 2: calibrate again");
         refuse("nodes = [0, 1]", "nodes = [0]", "expected 1 numbers for 1 nodes");
         refuse("2000.0", "-1.0", "-1: expected zero or more");
-        refuse("2000.0", "nan", "NaN: expected zero or more");
+        for (odd, told) in [("nan", "NaN"), ("inf", "inf"), ("-inf", "-inf")] {
+            refuse("2000.0", odd, &format!("bandwidth_mb_s {told}: expected a finite number"));
+            refuse("87.0", odd, &format!("sharing.remote_ns {told}: expected a finite number"));
+        }
         refuse("cpus = 2", "cpus = 2\nodd = 1", "unknown field `odd`");
         refuse("cpus = 2", "", "missing field `cpus`");
         refuse("period = 997", "period = 0", "sampling.period 0: expected one or more");
@@ -432,5 +451,19 @@ mod tests {
         let other = synthetic::parse("node:4 core:1").expect("a machine");
         let error = measured().complete(&other).expect_err("another machine").to_string();
         assert!(error.contains("2 and 2, now: 4 and 4; calibrate again"), "{error}");
+    }
+
+    #[test]
+    fn a_mutated_file_that_is_accepted_reads_again_as_itself() {
+        let machine = synthetic::parse("node:2 core:1").expect("a machine");
+        let text = measured().to_toml().expect("text");
+        crate::seeded::check(&[&text], |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            let Ok(found) = Calibration::parse(text) else { return false };
+            let again = Calibration::parse(&found.to_toml().expect("text"));
+            assert_eq!(again.expect("its own text is accepted"), found);
+            let _ = found.complete(&machine);
+            true
+        });
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use rondpoint_linux::privileges::{self, Needs};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -131,7 +132,7 @@ pub(crate) struct ManageArguments {
 /// `rondpoint status`.
 pub(crate) fn status(arguments: &StatusArguments) -> ExitCode {
     conclude("status", || {
-        let mut client = Client::connect(&arguments.at.socket)?;
+        let mut client = connect(&arguments.at)?;
         if arguments.metrics {
             let reply: MetricsReply = client.call(method::METRICS, &nothing())?;
             return terminal::print(&reply.text);
@@ -144,7 +145,7 @@ pub(crate) fn status(arguments: &StatusArguments) -> ExitCode {
 /// `rondpoint explain` of a process that runs.
 pub(crate) fn explain(pid: u32, json: bool, at: &Where) -> ExitCode {
     conclude("explain", || {
-        let mut client = Client::connect(&at.socket)?;
+        let mut client = connect(at)?;
         let reply: ExplainReply = client.call(method::EXPLAIN, &PidRequest { pid })?;
         show(json, &reply, || text::explanation(&reply))
     })
@@ -188,13 +189,20 @@ fn ask_for(at: &Where, method: &str, withdrawn: Option<Withdrawn>, pids: &[u32])
     }
 }
 
+/// Connects to the daemon, then drops all privileges: an answer is another process's text.
+fn connect(at: &Where) -> Result<Client> {
+    let client = Client::connect(&at.socket)?;
+    let _ = privileges::keep_only(&Needs::to_ask());
+    Ok(client)
+}
+
 fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
 /// Asks for something that has no answer but what is worth a line on stderr.
 fn ask(at: &Where, method: &str, parameters: &impl Serialize) -> Result<()> {
-    let reply: NotesReply = Client::connect(&at.socket)?.call(method, parameters)?;
+    let reply: NotesReply = connect(at)?.call(method, parameters)?;
     reply.notes.iter().for_each(|note| terminal::say(&format!("rondpoint: {note}\n")));
     Ok(())
 }

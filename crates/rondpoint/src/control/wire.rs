@@ -39,6 +39,12 @@ pub(crate) fn message(value: &impl serde::Serialize) -> serde_json::Result<Vec<u
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
+    use super::super::protocol::{
+        Call, ExplainReply, PidsRequest, Process, Reply, Status, StatusReply, VERSION, WatchRequest,
+    };
+    use super::super::text;
     use super::*;
 
     #[test]
@@ -51,5 +57,44 @@ mod tests {
         assert_eq!(long.to_string(), "a message of more than 6 bytes");
         let torn = read(&mut &b"{\"a\""[..], 100).unwrap_err();
         assert_eq!(torn.to_string(), "a message without its end");
+    }
+
+    /// What a stranger sends to the daemon, and to a client of a socket that the stranger made.
+    #[test]
+    fn mutated_messages_are_read_or_refused_by_both_sides() {
+        let calls = [
+            "{\"method\":\"org.rondpoint.Daemon.Leave\",\"parameters\":{\"pids\":[7,8]}}\0",
+            "{\"method\":\"org.rondpoint.Daemon.Watch\",\"parameters\":{\"after\":3},\
+             \"more\":true}\0{\"method\":\"org.rondpoint.Daemon.GetStatus\",\"oneway\":true}\0",
+        ];
+        crate::seeded::check(&calls, |mut bytes| {
+            let Ok(Some(first)) = read(&mut bytes, MAX_CALL) else { return false };
+            let Ok(call) = serde_json::from_slice::<Call>(&first) else { return false };
+            let parameters = Value::Object(call.parameters);
+            serde_json::from_value::<PidsRequest>(parameters.clone()).is_ok()
+                || serde_json::from_value::<WatchRequest>(parameters).is_ok()
+        });
+        let process = Process { name: "a".to_string(), ..Process::default() };
+        let processes = vec![process.clone(); 2];
+        let status = Status { protocol: VERSION, processes, ..Status::default() };
+        let reply = |value: Value| {
+            let Value::Object(parameters) = value else { panic!("an object") };
+            let bytes = message(&Reply { parameters, ..Reply::default() }).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        let status = reply(serde_json::to_value(StatusReply { status }).unwrap());
+        let explained = ExplainReply { nodes: vec![0], process, ..ExplainReply::default() };
+        let explained = reply(serde_json::to_value(explained).unwrap());
+        crate::seeded::check(&[&status, &explained], |mut bytes| {
+            let Ok(Some(first)) = read(&mut bytes, MAX_CALL) else { return false };
+            let Ok(reply) = serde_json::from_slice::<Reply>(&first) else { return false };
+            let value = Value::Object(reply.parameters);
+            let status = serde_json::from_value::<StatusReply>(value.clone());
+            let explained = serde_json::from_value::<ExplainReply>(value);
+            // Clients print it.
+            let _ = status.as_ref().map(|reply| text::status(&reply.status));
+            let _ = explained.as_ref().map(text::explanation);
+            status.is_ok() || explained.is_ok()
+        });
     }
 }

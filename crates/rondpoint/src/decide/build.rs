@@ -427,3 +427,28 @@ fn exemption(read: wire::Exemption) -> Exemption {
         wire::Exemption::GivenUp => Exemption::GivenUp,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_machine::Machine;
+
+    use super::*;
+
+    #[test]
+    fn a_mutated_model_is_read_or_refused() {
+        let machine = Machine::parse(include_str!("../../../../machines/carrefour-a.toml"), "a")
+            .expect("a machine");
+        let topology = machine.topology();
+        let seeds = [
+            include_str!("../../../../fixtures/models/read-shared.json"),
+            include_str!("../../../../fixtures/models/two-programs.json"),
+            include_str!("../../../../fixtures/models/well-placed.json"),
+        ];
+        crate::seeded::check(&seeds, |bytes| {
+            let Ok(text) = std::str::from_utf8(bytes) else { return false };
+            // A small budget, so that no input takes long.
+            let mut budget = Budget::new(1 << 16, 100_000);
+            parse(text, &topology, &mut budget).is_ok()
+        });
+    }
+}

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use rondpoint_linux::observe::sampler::LEVEL_STEP;
+use rondpoint_linux::LinuxError;
+use rondpoint_linux::observe::Observer;
+use rondpoint_linux::observe::sampler::{LEVEL_STEP, Rate};
 
 /// Share of one CPU that samples may cost the manager: half of what it may use while it acts.
 const SHARE: f64 = 0.01;
@@ -16,6 +18,35 @@ const NEXT: f64 = 1.0 / LEVEL_STEP as f64;
 /// How far above its budget a window may be before the rates are lowered: half of what the next
 /// rate divides by.
 const OVER: f64 = 2.0;
+
+/// Rates of sampling in levels, of which each takes a part of the samples of the one above.
+pub(crate) trait Levels {
+    /// Lowers all rates by a level. Returns false if there is no lower one.
+    fn lower(&mut self) -> bool;
+
+    /// Raises all rates by a level. Returns false if they were not lowered.
+    fn raise(&mut self) -> bool;
+
+    /// Samples at a rate of the present level.
+    ///
+    /// # Errors
+    /// The kernel refuses an event. Nothing is sampled then.
+    fn set(&mut self, rate: Rate) -> Result<(), LinuxError>;
+}
+
+impl Levels for Observer {
+    fn lower(&mut self) -> bool {
+        self.lower_rate()
+    }
+
+    fn raise(&mut self) -> bool {
+        self.raise_rate()
+    }
+
+    fn set(&mut self, rate: Rate) -> Result<(), LinuxError> {
+        self.set_rate(rate).map(|_| ())
+    }
+}
 
 /// The samples of one window.
 pub(super) struct Window {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
+use rondpoint_core::observation::Samples;
+use rondpoint_core::plan::Sampling;
 use rondpoint_core::{CpuSet, Tid};
 use rondpoint_linux::Root;
 use rondpoint_linux::ledger_file::LedgerFile;
@@ -163,4 +165,71 @@ fn a_new_controller_brings_its_budget_of_samples() {
     joined.host.keep_to(&guard, Some(12_345));
     assert_eq!(joined.host.samples_per_s_per_cpu, guard.samples_per_s_per_cpu);
     assert_eq!(joined.host.rates.fastest, Some(12_345));
+}
+
+/// A session on a host whose levels of sampling are only noted, as no host need have samples.
+struct Sampled {
+    session: Session,
+    levels: Noted,
+}
+
+/// What a budget did, in order.
+#[derive(Default)]
+struct Noted(Vec<&'static str>);
+
+impl Levels for Noted {
+    fn lower(&mut self) -> bool {
+        self.0.push("lower");
+        true
+    }
+
+    fn raise(&mut self) -> bool {
+        self.0.push("raise");
+        true
+    }
+
+    fn set(&mut self, _: Rate) -> Result<(), LinuxError> {
+        self.0.push("set");
+        Ok(())
+    }
+}
+
+impl Watched for Sampled {
+    fn observer(&mut self) -> &mut Observer {
+        &mut self.session.observer
+    }
+
+    fn levels(&mut self) -> &mut dyn Levels {
+        &mut self.levels
+    }
+
+    fn wait(&mut self, trees: &mut Trees, deadline: Instant) -> Result<Turn> {
+        Watched::wait(&mut self.session, trees, deadline)
+    }
+
+    fn is_called(&mut self) -> bool {
+        self.session.is_called()
+    }
+}
+
+#[test]
+fn a_look_with_too_many_samples_lowers_the_rates_and_one_with_few_raises_them() {
+    let mut joined = Joined::start(|session| Sampled { session, levels: Noted::default() });
+    let mut after = |lost: Option<u64>| {
+        let host = &mut joined.host;
+        let mut look = host.watched.observer().observe().unwrap();
+        look.observation.samples = lost.map(|lost| Samples { lost, ..Samples::default() });
+        host.take_in(look, Nanos(0));
+        std::mem::take(&mut host.watched.levels.0)
+    };
+    assert_eq!(after(Some(u64::from(u32::MAX))), ["lower", "set"]);
+    assert_eq!(after(None), [""; 0], "nothing is sampled");
+    assert_eq!(after(Some(0)), ["raise", "set"]);
+    let told = |joined: &Joined<Sampled>| joined.host.notes.join(" ").matches("samples").count();
+    assert_eq!(told(&joined), 1, "{:?}", joined.host.notes);
+    joined.host.rates.note(None, Sampling::Off);
+    let mut look = joined.host.watched.observer().observe().unwrap();
+    look.observation.samples = Some(Samples::default());
+    joined.host.take_in(look, Nanos(0));
+    assert_eq!(joined.host.watched.levels.0, [""; 0], "a policy wants few samples");
 }

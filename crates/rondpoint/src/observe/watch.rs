@@ -23,7 +23,7 @@ use super::render;
 use super::report::{self, Interval, Line, SCHEMA, Sources, Start, Summary};
 use crate::machine::Known;
 use crate::placement::Placement;
-use crate::session::{self, Prepared, Session, Turn};
+use crate::session::{self, Prepared, Session, Turn, panic_if_told};
 use crate::{output, terminal};
 
 /// Runs the command; the result is the exit status.
@@ -54,19 +54,24 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         &Placement::default(),
         std::env::vars_os(),
     )?;
-    let (prepared, (observer, seen)) = prepared.first(|prepared| {
-        let mut observer = prepared.observer(machine, &settings)?;
-        let seen = Seen::first(&mut observer, arguments)?;
-        Ok((observer, seen))
-    })?;
-    let session = match prepared.start("rondpoint observe", Memory::Inherited) {
-        Ok(program) => Session::of(program, observer),
-        Err(status) => return Ok(status),
+    let program = prepared.program();
+    let work = || -> Result<u8> {
+        let (prepared, (observer, seen)) = prepared.first(|prepared| {
+            let mut observer = prepared.observer(machine, &settings)?;
+            let seen = Seen::first(&mut observer, arguments)?;
+            Ok((observer, seen))
+        })?;
+        let session = match prepared.start("rondpoint observe", Memory::Inherited) {
+            Ok(program) => Session::of(program, observer),
+            Err(status) => return Ok(status),
+        };
+        let _ = privileges::keep_only(&Needs::to_watch());
+        let end = Watch { arguments, session, output, seen, notes }.finish()?;
+        let Some(end) = end else { bail!("the program went on without us") };
+        Ok(session::status(end))
     };
-    let _ = privileges::keep_only(&Needs::to_watch());
-    let end = Watch { arguments, session, output, seen, notes }.finish()?;
-    let Some(end) = end else { bail!("the program went on without us") };
-    Ok(session::status(end))
+    // Nothing is changed that would have to be put back.
+    program.see_out(work, || Ok(()))
 }
 
 /// Bytes that poll(2) promises where a pipe can be written (pipe(7)).
@@ -255,25 +260,22 @@ impl Watch<'_> {
         self.put(&start);
         let mut deadline = self.session.started_at() + self.arguments.interval;
         loop {
-            let turn = match self.session.wait(deadline) {
+            let watched = match self.session.wait(deadline) {
+                Ok(Turn::Over) => break,
+                Ok(Turn::Interval) => self.interval(),
+                Err(error) => Err(error),
+            };
+            match watched {
+                // A program of ours goes on, and so do we.
+                Ok(()) if self.output.is_broken && self.is_joined() => break,
+                Ok(()) => deadline = session::next(deadline, self.arguments.interval),
+                Err(error) if self.is_joined() => return Err(error),
                 // A program of ours is waited for, and its status is passed on.
-                Err(error) if self.arguments.pid.is_none() => {
+                Err(error) => {
                     let error = error.context("watching has ended early; the program goes on");
                     terminal::fail("observe", &error);
                     self.session.wait_for_end();
                     break;
-                }
-                turn => turn?,
-            };
-            match turn {
-                Turn::Over => break,
-                Turn::Interval => {
-                    self.interval()?;
-                    // A program of ours goes on, and so do we.
-                    if self.output.is_broken && self.arguments.pid.is_some() {
-                        break;
-                    }
-                    deadline = session::next(deadline, self.arguments.interval);
                 }
             }
         }
@@ -292,7 +294,12 @@ impl Watch<'_> {
         }
     }
 
+    fn is_joined(&self) -> bool {
+        self.arguments.pid.is_some()
+    }
+
     fn interval(&mut self) -> Result<()> {
+        panic_if_told("look");
         let look = self.session.observer.observe()?;
         self.seen.history.add(&look.observation);
         add_newborn(&mut self.seen.previous.observation, &look.observation);
@@ -314,9 +321,24 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// Sums up the run, and returns how it ended. A program of ours may lack the summary.
     fn summary(&mut self) -> Result<Option<End>> {
-        let mut look = self.session.observer.observe()?;
+        // A process that has not been waited for still has its files.
+        let look = self.session.observer.observe();
         let end = self.session.end()?;
+        panic_if_told("summary");
+        match look {
+            Ok(look) => self.sum_up(look, end),
+            Err(error) if self.is_joined() => return Err(error.into()),
+            Err(error) => {
+                let error = anyhow::Error::from(error).context("there is no summary");
+                terminal::fail("observe", &error);
+            }
+        }
+        Ok(end)
+    }
+
+    fn sum_up(&mut self, mut look: Look, end: Option<End>) {
         self.seen.history.add(&look.observation);
         look.observation = self.seen.history.whole(&look.observation);
         add_newborn(&mut self.seen.first.observation, &look.observation);
@@ -350,6 +372,5 @@ impl Watch<'_> {
             whole: Interval::new(&sources),
         };
         self.put(&Line::Summary(Box::new(summary)));
-        Ok(end)
     }
 }

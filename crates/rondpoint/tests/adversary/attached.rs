@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[Test] = &[
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program that no manager has.
-fn program(folder: &Path) -> (Child, Worker) {
+pub(crate) fn program(folder: &Path) -> (Child, Worker) {
     let ready = folder.join("ready");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     let child = command.arg("as-worker").arg(&ready).stdin(Stdio::null()).spawn();
@@ -42,7 +42,7 @@ fn attach(pid: u32, before: &str, errors: Stdio) -> Child {
 fn a_signal_undoes(own: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut child, worker) = program(folder.path());
-    for signal in [libc::SIGSYS, libc::SIGABRT, libc::SIGTERM] {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGSYS, libc::SIGABRT, libc::SIGTERM] {
         let mut manager = attach(worker.pid(), "", Stdio::inherit());
         assert!(comes(PATIENCE, || worker.narrow_threads(own) > 1), "it gives no mask");
         kill(manager.id() as i32, signal).expect("ours");

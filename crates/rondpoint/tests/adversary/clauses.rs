@@ -35,6 +35,10 @@ pub(crate) const TESTS: &[Test] = &[
     ),
 ];
 
+/// Names of the file by which a worker says that it is ready. The main thread of the second worker
+/// has ended then, and its other threads live on.
+pub(crate) const READY: [&str; 2] = ["ready", "ready.headless"];
+
 /// Masks that a manager sets before a test has seen enough.
 pub(crate) const ENOUGH: usize = 6;
 
@@ -147,8 +151,12 @@ fn the_next_manager_puts_back_what_a_killed_one_left(own: &CpuSet) {
 }
 
 fn the_ordinary_end_puts_back_what_outlives_the_program(own: &CpuSet) {
+    READY.iter().for_each(|name| ordinary_end(name, own));
+}
+
+fn ordinary_end(name: &str, own: &CpuSet) {
     let folder = tempfile::tempdir().expect("a folder");
-    let ready = folder.path().join("ready");
+    let ready = folder.path().join(name);
     let worker = Worker::named_in(ready.clone());
     let stop = folder.path().join("stop");
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
@@ -167,7 +175,7 @@ fn the_ordinary_end_puts_back_what_outlives_the_program(own: &CpuSet) {
     assert_eq!(
         worker.narrow_threads(own),
         1,
-        "only the bound thread has a mask of its own: {ended:?} {errors}"
+        "only the bound thread has a mask of its own: {name} {ended:?} {errors}"
     );
-    assert_eq!(restore()["ledgers"], 0, "{ended:?} {errors}");
+    assert_eq!(restore()["ledgers"], 0, "{name} {ended:?} {errors}");
 }

@@ -1,7 +1,8 @@
-//! System calls of a manager fail by chance.
+//! System calls of a manager or an observer fail by chance.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -14,7 +15,7 @@ use rondpoint_core::random::Random;
 use crate::harness::Test;
 use crate::restore::restore;
 use crate::tracer::{Call, Ended, Fate, trace_all};
-use crate::{deadline, setting};
+use crate::{deadline, ledgers, setting};
 
 pub(crate) const TESTS: &[Test] = &[("faults::a_program_outlives_every_refused_call", runs)];
 
@@ -111,8 +112,19 @@ const PARTIAL: [i64; 6] = [
     libc::SYS_sendto,
 ];
 
-/// Runs in `./x test`: four of each kind of weather.
+/// Runs in `./x test`: four of each kind of weather, of which one or two with each command.
 const USUAL_RUNS: u64 = 24;
+
+/// The command whose calls fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Run,
+    Observe,
+    /// The program is this test's, and runs already.
+    Attach,
+}
+
+const MANNERS: [Manner; 3] = [Manner::Run, Manner::Observe, Manner::Attach];
 
 /// Share of calls that fail, by run: some runs fail at a single call, some at one in ten.
 pub(crate) const SHARES: [f64; 4] = [0.001, 0.005, 0.02, 0.1];
@@ -200,8 +212,10 @@ fn runs(_: &CpuSet) {
     let mut of = BTreeMap::<Weather, [u64; 4]>::new();
     let until = deadline();
     for seed in (first..first + runs).take_while(|_| Instant::now() < until) {
-        let weather = WEATHERS[(seed % WEATHERS.len() as u64) as usize];
-        let (ended, has_begun) = run(seed, weather);
+        let (weathers, manners) = (WEATHERS.len() as u64, MANNERS.len() as u64);
+        let weather = WEATHERS[(seed % weathers) as usize];
+        let manner = MANNERS[(seed / weathers % manners) as usize];
+        let (ended, has_begun) = run(seed, weather, manner);
         let sums = of.entry(weather).or_default();
         for (sum, more) in sums.iter_mut().zip([1, ended.calls, ended.spoilt, has_begun.into()]) {
             *sum += more;
@@ -216,41 +230,87 @@ fn runs(_: &CpuSet) {
     assert!(tried || runs < USUAL_RUNS, "nothing was tried");
 }
 
-/// One managed run. Returns how it ended, and whether the program had begun.
-fn run(seed: u64, weather: Weather) -> (Ended, bool) {
+/// A program that says when it begins and when it is done.
+fn program(folder: &Path, manner: Manner) -> String {
+    // `attach` comes late, and its calls take longer than untraced ones.
+    let ms = if manner == Manner::Attach { 2_000 } else { 600 };
+    format!(
+        "echo > {0}/begun; sleep 0.4 & end=$(($(date +%s%N) + {ms}000000)); \
+         while [ $(date +%s%N) -lt $end ]; do sleep 0.01; done; wait; echo > {0}/done; \
+         exit {OWN_STATUS}",
+        folder.display()
+    )
+}
+
+/// The command whose calls fail, and the program if that is not its child.
+fn command(folder: &Path, manner: Manner) -> (Command, Option<Child>) {
+    let words = ["sh".to_string(), "-c".to_string(), program(folder, manner)];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
+    let report = folder.join("report");
+    match manner {
+        Manner::Run => {
+            command.args(["run", "--policy", "shuffle", "--report"]).arg(report);
+            command.arg("--").args(words);
+        }
+        Manner::Observe => {
+            command.args(["observe", "--interval", "0.1", "--json", "--output"]).arg(report);
+            command.arg("--").args(words);
+        }
+        Manner::Attach => {
+            let mut program = Command::new(&words[0]);
+            program.args(&words[1..]).stdin(Stdio::null());
+            let program = program.spawn().expect("sh starts");
+            command.args(["attach", "--policy", "shuffle", "--report"]).arg(report);
+            command.arg(program.id().to_string());
+            return (command, Some(program));
+        }
+    }
+    (command, None)
+}
+
+/// One managed run. Returns how it ended, and whether it was managed: the program had begun, or
+/// `attach` saw its end.
+fn run(seed: u64, weather: Weather, manner: Manner) -> (Ended, bool) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let (begun, done) = (path("begun"), path("done"));
-    let program = format!(
-        "echo > {}; sleep 0.4 & end=$(($(date +%s%N) + 600000000)); \
-         while [ $(date +%s%N) -lt $end ]; do sleep 0.01; done; wait; echo > {}; exit {OWN_STATUS}",
-        begun.display(),
-        done.display()
-    );
     let mut random = Random::new(seed);
     let share = SHARES[random.below(SHARES.len())];
     // Half of the runs fail only after the program has begun, where more is at stake.
     let late = random.below(2) == 1;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
-    command.args(["run", "--policy", "shuffle", "--report"]).arg(path("report"));
-    command.args(["--", "sh", "-c", &program]);
-    let mut in_main = false;
+    let (command, program) = command(folder.path(), manner);
+    let (mut in_main, mut is_managed) = (false, false);
     let fate = |call: Call| {
+        is_managed = is_managed
+            || match manner {
+                Manner::Attach => !ledgers().is_empty(),
+                Manner::Run | Manner::Observe => begun.exists(),
+            };
         // The standard library begins with this call. Those of the loader are not ours.
         in_main |= call.number == libc::SYS_poll;
         let spared = match weather {
-            Weather::Errors => late && !begun.exists(),
+            Weather::Errors => late && !is_managed,
             _ => !in_main,
         };
         if spared { Fate::Pass } else { weather.fate(call, share, &mut random) }
     };
     let (ended, errors) = trace_all(&command, true, fate);
-    let has_begun = begun.exists();
-    let context =
-        || format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {weather:?}, {ended:?}\n{errors}");
+    let told = format!("{weather:?}, {manner:?}, {ended:?}\n{errors}");
+    let context = || format!("RONDPOINT_SEED={seed} RONDPOINT_RUNS=1: {told}");
+    let has_begun = match program {
+        Some(mut program) => {
+            let status = program.wait().expect("ours").code();
+            assert!(status == Some(OWN_STATUS) && done.exists(), "{status:?} {}", context());
+            matches!(ended.status, WaitStatus::Exited(_, 0))
+        }
+        None => begun.exists(),
+    };
     assert!(!errors.contains("panicked"), "{}", context());
     let as_promised = match ended.status {
-        WaitStatus::Exited(_, status) if has_begun => done.exists() && status == OWN_STATUS,
+        WaitStatus::Exited(_, status) if has_begun => {
+            let expected = if manner == Manner::Attach { 0 } else { OWN_STATUS };
+            done.exists() && status == expected
+        }
         WaitStatus::Exited(_, status) => (OWN_FAILURE..=127).contains(&status),
         // The standard library aborts before main where it cannot poll its own descriptors.
         WaitStatus::Signaled(_, Signal::SIGABRT, _) => !has_begun && errors.is_empty(),

@@ -1,14 +1,19 @@
 //! A program worth managing: threads that compute and fault, one that chose its own mask, a child.
+//! Its main thread waits, or ends before the others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rondpoint_core::CpuSet;
+use nix::libc;
+use rondpoint_core::{CpuSet, Pid};
+use rondpoint_linux::parse::stat;
 use rondpoint_linux::syscall::memory::{Anonymous, page_bytes};
 use rondpoint_linux::syscall::process::ticks_per_second;
 use rondpoint_linux::syscall::{affinity, process};
+use rondpoint_linux::{Root, probe};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
 /// The largest mask: no kernel is built for more CPUs.
 const MOST_CPUS: usize = 8192;
@@ -18,6 +23,9 @@ const ROUND_BYTES: usize = 1 << 20;
 
 /// Between two rounds. The manager that is traced beside it needs the CPUs too.
 const REST: Duration = Duration::from_millis(1);
+
+/// Extension of `ready` for a worker whose main thread ends before it is ready.
+const HEADLESS: &str = "headless";
 
 /// Runs until it is killed. `ready` then names its process and its child.
 pub(crate) fn main(ready: &Path) {
@@ -52,11 +60,41 @@ pub(crate) fn main(ready: &Path) {
         });
     }
     has_chosen.recv().expect("it has its mask");
-    let unfinished = ready.with_extension("new");
-    std::fs::write(&unfinished, format!("{} {}", std::process::id(), child.id())).expect("written");
-    std::fs::rename(unfinished, ready).expect("renamed");
+    if ready.extension().is_some_and(|kind| kind == HEADLESS) {
+        let ready = ready.to_path_buf();
+        std::thread::spawn(move || {
+            let own = Pid(std::process::id());
+            while !probe::outlives_its_main_thread(&Root::live(), own) {
+                std::thread::sleep(REST);
+            }
+            tell(&ready, child.id());
+            let _ = child.wait();
+            bound.join().expect("it parks for ever");
+        });
+        end_this_thread();
+    }
+    tell(ready, child.id());
     let _ = child.wait();
     bound.join().expect("it parks for ever");
+}
+
+/// Says that all threads run.
+fn tell(ready: &Path, child: u32) {
+    let unfinished = ready.with_extension("new");
+    std::fs::write(&unfinished, format!("{} {child}", std::process::id())).expect("written");
+    std::fs::rename(unfinished, ready).expect("renamed");
+}
+
+/// Ends the calling thread and no other, as exit(2) does: the kernel ends it at its next
+/// getppid(2).
+fn end_this_thread() -> ! {
+    let arch = std::env::consts::ARCH.try_into().expect("an architecture of seccomp");
+    let calls = [(libc::SYS_getppid, Vec::new())].into_iter().collect();
+    let (usual, last) = (SeccompAction::Allow, SeccompAction::KillThread);
+    let filter = SeccompFilter::new(calls, usual, last, arch).expect("a filter");
+    seccompiler::apply_filter(&BpfProgram::try_from(filter).expect("small")).expect("allowed");
+    let parent = std::os::unix::process::parent_id();
+    panic!("a thread that should have ended asked for its parent, which is {parent}");
 }
 
 /// The masks that a thread has in the next clock ticks: the kernel tells starts no finer.
@@ -98,11 +136,13 @@ impl Worker {
         text.split(' ').filter_map(|word| word.parse().ok()).collect()
     }
 
-    /// The masks of all its threads and of its child's.
+    /// The masks of all its threads that live and of its child's.
     pub(crate) fn masks(&self) -> BTreeMap<u32, CpuSet> {
         let threads = self.processes().into_iter().flat_map(|pid| {
             let names = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-            names.filter_map(|name| name.ok()?.file_name().to_str()?.parse().ok())
+            let threads =
+                names.filter_map(|name| name.ok()?.file_name().to_str()?.parse::<u32>().ok());
+            threads.filter(move |tid| lives(pid, *tid))
         });
         threads.map(|tid: u32| (tid, affinity::get(tid as i32).expect("it runs"))).collect()
     }
@@ -126,6 +166,12 @@ impl Worker {
         }
         ticks() > before
     }
+}
+
+/// Whether a thread has not ended. A main thread that has stays in the list.
+fn lives(pid: u32, tid: u32) -> bool {
+    let text = std::fs::read(format!("/proc/{pid}/task/{tid}/stat"));
+    text.is_ok_and(|text| stat::parse(&text).expect("the kernel's format").state != 'Z')
 }
 
 impl Drop for Worker {

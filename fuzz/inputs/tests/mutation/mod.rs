@@ -23,6 +23,15 @@ const NUMBERS: [&str; 14] = [
 /// Changes of one input at most.
 const MOST_CHANGES: usize = 4;
 
+/// Inputs for a target in `./x test`. By hand: a million.
+pub(crate) const USUAL_RUNS: u64 = 1_500;
+
+/// A number of the environment, such as `RONDPOINT_SEED`.
+pub(crate) fn setting(name: &str, usual: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
+}
+
 /// A good input with one to four changes.
 pub(crate) fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = seeds[random.below(seeds.len())].clone();
