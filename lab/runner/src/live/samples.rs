@@ -28,7 +28,7 @@ pub(super) const SPE: Sampler =
 const PEBS: Sampler =
     Sampler { name: "PEBS", chase: "--size 4M --rounds 64", stores: &["first_level", "unknown"] };
 /// IBS with the filter of Zen 4 for what the caches answer. It tells no source of stores.
-const IBS: Sampler = Sampler { name: "IBS", chase: "--size 4M --rounds 64", stores: &["unknown"] };
+const IBS: Sampler = Sampler { name: "IBS", chase: "--size 4M --rounds 256", stores: &["unknown"] };
 
 /// Least share of the samples that have to tell where the memory is.
 const LEAST_PERCENT: f64 = 95.0;
