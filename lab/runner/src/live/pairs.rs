@@ -23,9 +23,10 @@ report pairs /tmp/report
 "#;
 
 /// The fewest thousands of buffers in four seconds, of which the first goes by before anything is
-/// done. From six starts there were 17 to 19 (emulated). Under Linux alone the pairs stayed apart
-/// in seven of 18 runs, with 4 to 5. The mean of four such runs was 6 to 11.
-const LEAST_THOUSANDS: f64 = 13.0;
+/// done. Under Linux alone the pairs stayed apart in seven of 18 runs, with 4 to 5. The mean of
+/// four such runs was 6 to 11 (emulated). With Rondpoint nine starts had 13 to 20: if trials of
+/// page moves come first, threads wait for their end.
+const LEAST_THOUSANDS: f64 = 11.0;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let machine = cut_machine("carrefour-a", 2)?;
@@ -43,16 +44,20 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
 /// Pairs of four that one node must hold. The fourth may stay free where it meets by itself.
 const LEAST_PAIRS: usize = 3;
 
-/// Most pairs are held on one node each, and no trial finds that worse.
+/// Most pairs are held on one node each, and no trial of that is worse. A trial of page moves may
+/// be: they go back then.
 fn together(machine: &Machine, record: &Record) -> Result<Finding> {
     let pairs = masks(record)?;
     let is_held = |pair: &[&str]| pair[0] == pair[1] && node_of(machine, pair[0]).is_some();
     let held = pairs.chunks_exact(2).filter(|pair| is_held(pair)).count();
-    let (verdicts, is_worse) = verdicts(&report(record, "pairs")?);
+    let report = report(record, "pairs")?;
+    let mut trials = report["trials"].as_array().into_iter().flatten();
+    let is_worse = trials.any(|one| one["policy"] == "sharing" && one["verdict"] == "worse");
+    let (verdicts, _) = verdicts(&report);
     Ok(Finding::fact(
         &name(machine),
         "pairs: CPUs that each thread may use; verdicts",
-        "one node's for both of three of four pairs or more, none worse",
+        "one node's for both of three of four pairs or more, that trial not worse",
         format!("{}; {verdicts}", pairs.join(" ")),
         pairs.len() == 8 && held >= LEAST_PAIRS && !is_worse,
     ))
