@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::series::Series;
-use super::{NAME, folder, own_environment};
+use super::{Variant, folder, own_environment};
 use crate::lab::provide as copy;
 use crate::progress::{Progress, Unit};
 use crate::setup::installed::{Installed, Kernel, OwnKernel};
@@ -29,26 +29,37 @@ const NAMES: [&str; 4] = [
     "KBUILD_BUILD_VERSION=1",
 ];
 
-/// One tree in the cache, with `source`, `build` and `originals` of what the series changes.
+/// One tree in the cache, with `source`, `originals` of what the series changes, and a folder for
+/// each variant's build.
 struct Tree<'a> {
     folder: PathBuf,
     installed: &'a Installed,
     tools: Tools,
-    config: PathBuf,
+    variant: &'a Variant,
+    options: String,
 }
 
 /// The kernel of the present series and configuration. Builds it if needed.
-pub(super) fn provide(cache: &Path, installed: &Installed, force: bool) -> Result<Kernel> {
-    if !force && let Some(kernel) = found(cache)? {
+pub(super) fn provide(
+    cache: &Path,
+    installed: &Installed,
+    variant: &Variant,
+    force: bool,
+) -> Result<Kernel> {
+    let series = Series::load()?;
+    let options = variant.options()?;
+    let content = digest(&series, &options);
+    let built = OwnKernel::load(cache, variant.name).filter(|own| own.content == content);
+    if !force && let Some(OwnKernel { kernel, .. }) = built {
         eprintln!("nothing to do: series and configuration are as built");
         return Ok(kernel);
     }
-    let series = Series::load()?;
     let tree = Tree {
         folder: linux::sources(cache)?,
         installed,
         tools: linux::tools(cache, &installed.host.libraries)?,
-        config: folder().join("config/lab.config"),
+        variant,
+        options,
     };
     let path = tree.folder.join("lock");
     let turn = File::create(&path).with_context(|| format!("{}: cannot create", path.display()))?;
@@ -56,18 +67,11 @@ pub(super) fn provide(cache: &Path, installed: &Installed, force: bool) -> Resul
     tree.install(&series)?;
     tree.configure()?;
     tree.compile()?;
-    let own = OwnKernel { content: digest(&series)?, kernel: tree.describe()? };
-    let path = OwnKernel::file(cache, NAME);
+    let own = OwnKernel { content, kernel: tree.describe()? };
+    let path = OwnKernel::file(cache, variant.name);
     fs::write(&path, toml::to_string(&own)?)
         .with_context(|| format!("{}: cannot write", path.display()))?;
     Ok(own.kernel)
-}
-
-/// The kernel of the present series and configuration, if it is built.
-pub(super) fn found(cache: &Path) -> Result<Option<Kernel>> {
-    let wanted = digest(&Series::load()?)?;
-    let built = OwnKernel::load(cache, NAME).filter(|own| own.content == wanted);
-    Ok(built.map(|own| own.kernel))
 }
 
 /// The patched sources that a kernel was built of.
@@ -76,16 +80,13 @@ pub(super) fn source_of(kernel: &Kernel) -> PathBuf {
 }
 
 /// Digest of the series, the configuration and the compiler's name.
-fn digest(series: &Series) -> Result<String> {
-    let path = folder().join("config/lab.config");
-    let config =
-        fs::read_to_string(&path).with_context(|| format!("{}: cannot read", path.display()))?;
+fn digest(series: &Series, options: &str) -> String {
     // FNV-1a, as in the names of the setup's trees.
-    let texts = series.texts().chain([config.as_str(), COMPILER]);
+    let texts = series.texts().chain([options, COMPILER]);
     let hash = texts.flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    Ok(format!("{hash:016x}"))
+    format!("{hash:016x}")
 }
 
 impl Tree<'_> {
@@ -94,7 +95,7 @@ impl Tree<'_> {
     }
 
     fn build(&self) -> PathBuf {
-        self.folder.join("build")
+        self.folder.join(self.variant.build)
     }
 
     /// Applies the series to the sources. Files with unchanged content keep their times, so that
@@ -148,7 +149,7 @@ impl Tree<'_> {
         let mut command = Command::new("make");
         self.tools.equip(&mut command, &own_environment(self.installed));
         command.arg("-C").arg(self.source()).arg(format!("O={}", self.build().display()));
-        command.args(["ARCH=x86_64", &format!("LOCALVERSION=-{NAME}")]);
+        command.args(["ARCH=x86_64", &format!("LOCALVERSION=-{}", self.variant.name)]);
         command.args([&format!("CC={COMPILER}"), &format!("HOSTCC={COMPILER}")]);
         command.arg(format!("HOSTCFLAGS=-I{}", self.tools.headers().display()));
         command.arg(format!("HOSTLDFLAGS=-L{}", self.tools.linked_libraries().display()));
@@ -156,32 +157,33 @@ impl Tree<'_> {
         command
     }
 
-    /// Makes the configuration. The error names the options that Kconfig refused.
+    /// Makes the configuration from the variant's options. The error names those that Kconfig
+    /// refused.
     fn configure(&self) -> Result<()> {
         let build = self.build();
         fs::create_dir_all(&build)
             .with_context(|| format!("{}: cannot create", build.display()))?;
+        let wanted = build.join("wanted.config");
+        fs::write(&wanted, &self.options)
+            .with_context(|| format!("{}: cannot write", wanted.display()))?;
         let mut make = self.make();
-        make.arg(format!("KCONFIG_ALLCONFIG={}", self.config.display())).arg("allnoconfig");
+        make.arg(format!("KCONFIG_ALLCONFIG={}", wanted.display())).arg("allnoconfig");
         let output = make.output().context("make: cannot run")?;
         if !output.status.success() {
             bail!("cannot configure: {}", String::from_utf8_lossy(&output.stderr).trim_end());
         }
-        let read = |path: &Path| {
-            fs::read_to_string(path).with_context(|| format!("{}: cannot read", path.display()))
-        };
-        let (wanted, got) = (read(&self.config)?, read(&build.join(".config"))?);
-        let refused = refused(&wanted, &got);
+        let path = build.join(".config");
+        let got = fs::read_to_string(&path)
+            .with_context(|| format!("{}: cannot read", path.display()))?;
+        let files = self.variant.config.join(", ");
+        let files = format!("{}: {files}", folder().join("config").display());
+        let refused = refused(&self.options, &got);
         if !refused.is_empty() {
-            bail!(
-                "{}: not possible in these sources: {}",
-                self.config.display(),
-                refused.join(", ")
-            );
+            bail!("{files}: not possible in these sources: {}", refused.join(", "));
         }
         let lacking = probe::lacking(&got);
         if !lacking.is_empty() {
-            bail!("{}: lacks {}", self.config.display(), lacking.join(", "));
+            bail!("{files}: lacks {}", lacking.join(", "));
         }
         Ok(())
     }
