@@ -24,8 +24,8 @@ report pairs /tmp/report
 
 /// The fewest thousands of buffers in four seconds, of which the first goes by before anything is
 /// done. Under Linux alone the pairs stayed apart in seven of 18 runs, with 4 to 5. The mean of
-/// four such runs was 6 to 11 (emulated). With Rondpoint nine starts had 13 to 20: if trials of
-/// page moves come first, threads wait for their end.
+/// four such runs was 6 to 11 (emulated). With Rondpoint starts had 12.7 to 20.1. At the least,
+/// trials of page moves came first, and the threads waited for their end.
 const LEAST_THOUSANDS: f64 = 11.0;
 
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
