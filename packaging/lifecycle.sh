@@ -5,7 +5,8 @@
 #
 # For a Debian without Rondpoint that may be thrown away: it writes the configuration and purges the
 # package. It prints a line for each check, `ok WHAT` or `FAILED WHAT: FOUND`, and ends with status 1
-# where one failed. `./x test` runs it in a guest of the lab.
+# where one failed. `./x test` runs it in a guest of the lab. The part `placed` needs two memory nodes
+# and the lab's workloads as /usr/local/bin/jam; without them it prints `not tried`.
 set -u
 export LC_ALL=C PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 package=$1
@@ -19,6 +20,10 @@ observes=0000004000080000
 # Users that have no account and no privilege: one has the busy program, one has nothing.
 owner=64001
 stranger=64002
+# A program of one memory node whose threads run on all.
+jam=/usr/local/bin/jam
+# What `configure` writes.
+policies='"shuffle"'
 
 # check WHAT COMMAND…: a line for a command that must succeed; what it prints is shown if it fails.
 check() {
@@ -56,7 +61,7 @@ as() {
     setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 }
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
-is_narrow() { [ "$(cpus_of "$busy")" != "$all" ]; }
+is_narrow() { kill -0 "$busy" && [ "$(cpus_of "$busy")" != "$all" ]; }
 is_wide() { is "$(cpus_of "$busy")" "$all"; }
 state_of() { rondpoint status --json | tr -d ' \n' | grep -o "\"pid\":$1,[^{}]*\"state\":\"[a-z]*\"" | sed 's/.*"state":"//; s/"//'; }
 why_of() { rondpoint status --json | tr -d '\n' | grep -o "\"pid\": *$1,[^{}]*"; }
@@ -65,13 +70,13 @@ is_left() { is "$(state_of "$busy")" left; }
 journal() { journalctl --unit=$unit --no-pager --boot "$@"; }
 no_ledger() { is "$(ls /run/rondpoint 2>/dev/null | grep -c ledger)" 0; }
 
-# configure MODE [LINE…]: manages whatever is busy, by a policy that needs no second node.
+# configure MODE [LINE…]: manages whatever is busy, by `policies`. shuffle needs no second node.
 configure() {
     mode=$1
     shift
     {
         printf 'mode = "%s"\n[manage]\nmin_memory_mib = 0\nmin_cpus = 0.3\nlook_every_s = 0.5\n' "$mode"
-        printf '[policy]\npolicies = ["shuffle"]\n'
+        printf '[policy]\npolicies = [%s]\n' "$policies"
         printf '%s\n' "$@"
     } > /etc/rondpoint/rondpoint.toml
 }
@@ -204,6 +209,70 @@ killed() {
     check "it manages the program again" comes 30 is_managed
 }
 
+# The value of a metric of the tree of the jammed program, a whole number.
+of_jam() { rondpoint status --metrics | sed -n "s/^rondpoint_tree_$1{.*command=\"jam\"} \\([0-9]*\\).*/\\1/p"; }
+has_moved() {
+    moved=$(of_jam moved_bytes_total)
+    [ "${moved:-0}" -ge $((100 * 4096)) ]
+}
+# Pages that were moved by others than the kernel's NUMA balancing.
+migrated() { awk '/^pgmigrate_success / { all = $2 } /^numa_pages_migrated / { own = $2 } END { print all - own }' /proc/vmstat; }
+# Whether that were 100 pages since `before`, and what the daemon says that it moved. A tenth less is
+# enough: a page that balancing moves meanwhile is counted twice.
+kernel_has_moved() {
+    said=$(of_jam moved_bytes_total)
+    said=$((${said:-0} / 4096))
+    found=$(($(migrated) - before))
+    echo "expected 100 pages and nine tenths of $said, found $found"
+    [ $found -ge 100 ] && [ $((10 * found)) -ge $((9 * said)) ]
+}
+masks_of_jam() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/"$jammed"/task/*/status | sort -u; }
+jam_is_narrow() { kill -0 "$jammed" && [ "$(masks_of_jam)" != "$all" ]; }
+jam_is_wide() { is "$(masks_of_jam)" "$all"; }
+# Why nothing is moved, for a check that failed.
+jam_moves() {
+    comes 30 has_moved || {
+        why_of "$jammed"
+        rondpoint status | head -n 4
+        journal --lines=6 --output=cat
+        false
+    }
+}
+
+# The guest has no counters: the daemon sees by the faults of the kernel's NUMA balancing. `auto` would
+# leave the pages to that balancing, carrefour:final does not.
+placed() {
+    if [ ! -x $jam ] || [ ! -d /sys/devices/system/node/node1 ]; then
+        echo "not tried: placed, without $jam or a second memory node"
+        return
+    fi
+    # So that the program begins with the mask of this script, whatever the daemon made of that.
+    systemctl stop $unit
+    echo 1 > /proc/sys/kernel/numa_balancing
+    setpriv --reuid=$owner --regid=$owner --clear-groups $jam kmeans --rotate --no-huge-pages \
+        --size 32M --centres 1 --seconds 600 > /dev/null &
+    jammed=$!
+    before=$(migrated)
+    policies='"carrefour:final"'
+    configure act
+    check "a start with a policy for pages" systemctl start $unit
+    check "the packaged daemon moves pages of a jammed program of another user" jam_moves
+    check "the kernel has moved as many pages without its own balancing" kernel_has_moved
+    check "its owner may ask what was done" as $owner rondpoint explain "$jammed"
+    check "another user may not ask that" not as $stranger rondpoint explain "$jammed"
+    policies='"shuffle"'
+    configure act
+    check "a reload with a policy for threads" systemctl reload $unit
+    check "the packaged daemon gives a thread of the program another mask" comes 30 jam_is_narrow
+    check "the service stops while its program is placed" systemctl stop $unit
+    check "after the stop each thread of the program has its mask as before" jam_is_wide
+    check "after the stop no ledger of the program is left" no_ledger
+    check "the program runs on" kill -0 "$jammed"
+    kill "$jammed"
+    wait "$jammed" 2> /dev/null
+    systemctl start $unit
+}
+
 # metrics: what a client of HTTP gets.
 metrics() {
     bash -c 'exec 3<>/dev/tcp/127.0.0.1/9842 && printf "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" >&3 && timeout 5 cat <&3'
@@ -277,11 +346,12 @@ if [ "$1" = metrics ]; then
 fi
 setpriv --reuid=$owner --regid=$owner --clear-groups sh -c 'while :; do :; done' &
 busy=$!
-trap 'kill "$busy"; rm -rf "$work"' EXIT
+jammed=
+trap 'kill "$busy" $jammed 2> /dev/null; rm -rf "$work"' EXIT
 all=$(cpus_of "$busy")
 shift
 [ $# -gt 0 ] || set -- installed observed started confined logged asked reloaded watched killed \
-    measured upgraded removed
+    placed measured upgraded removed
 for part in "$@"; do
     echo "part $part"
     "$part"

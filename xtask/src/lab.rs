@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let words: Vec<&str> = arguments.arguments.iter().map(String::as_str).collect();
     match words.split_first() {
         Some((&"kernel", rest)) => kernel::run(rest),
+        Some((&"adversary", rest)) => crate::adversary::run(rest),
         Some((&"programs", rest)) if !asks_for_help(&words) => {
             let folder = setup::programs::provide_named(rest)?.display().to_string();
             become_runner(&[&["programs", "--folder", &folder], rest].concat())

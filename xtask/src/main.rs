@@ -3,6 +3,7 @@
 //! Each command is a module; this file only reads the command line. Exit codes: 0 done, 1 a check
 //! failed, 2 bad usage.
 
+mod adversary;
 mod bench;
 mod cargo;
 mod commit;
@@ -11,6 +12,7 @@ mod dist;
 mod fresh_clone;
 mod kernel;
 mod lab;
+mod mutants;
 #[path = "../../lab/runner/src/progress.rs"]
 #[cfg_attr(not(test), expect(dead_code, reason = "only the runner appends a forecast to a line"))]
 mod progress;
@@ -57,6 +59,9 @@ enum Command {
     Sim(sim::Arguments),
     /// Run the simulator's comparisons and write their pages in docs/results
     Simulated(simulated::Arguments),
+    /// Break clauses of the safety contract one at a time, in a copy of the tree, and name the
+    /// changes that no test notices; hours
+    Mutants(mutants::Arguments),
     /// Write the pages and charts of docs/results from their JSON
     Results,
     /// Write pages of docs/results from what --times of ./x demo and ./x test wrote
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Simulated(arguments) => simulated::run(&arguments),
+        Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Results => results::run(),
         Command::Times(arguments) => times::run(&arguments),
         Command::Tidy => tidy::run(),

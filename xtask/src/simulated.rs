@@ -269,6 +269,8 @@ const JUDGED: &str = "auto";
 const PART: f64 = 0.95;
 /// Largest number of losses against rivals that a page names.
 const NAMED: usize = 15;
+/// Where the causes of losses are told.
+const CAUSES: &str = "docs/simulator.md has the causes of the losses that were looked at.";
 
 fn judged(ran: &Ran<Judgement>, cases: u64, commit: &str) -> Value {
     let found = &ran.found;
@@ -321,6 +323,9 @@ fn judged_findings(found: &Judgement, cpu_s: f64) -> Vec<String> {
         format!("{kind}: {scene}: {speed:.2} of first touch, {best} {best_speed:.2}.")
     };
     findings.extend(found.losses.iter().map(|loss| told("Loss", loss)));
+    if !found.losses.is_empty() {
+        findings.push(CAUSES.to_string());
+    }
     findings.extend(over_all("scenes", &found.scenes));
     findings.extend(over_all("swarm", &found.cases));
     findings.push(format!(
@@ -375,6 +380,7 @@ mod tests {
              1 of 3 scenes and cases, below it in 1.",
             "Not finished: a on b: auto has no speed, for it or first touch did not finish.",
             "Loss: c on d: 1.01 of first touch, sam 1.14.",
+            CAUSES,
             "Goal missed: auto faster than each single policy over all, scenes. Reached: a mean of \
              1.400, sam has 1.300.",
             "Behind a rival: e on f: 1.00 of first touch, numad 3.00.",

@@ -428,7 +428,9 @@ impl Controller {
         if plan.acts() {
             plan.predicted = self.predicted(&plan, window, intervals, chosen_for);
         }
-        self.trials.begin(&plan);
+        for (pid, plans) in self.trials.begin(&plan) {
+            self.ledger.settle(pid, &plans);
+        }
         self.note_sampling(&plan);
         // Refused steps are for reports only.
         self.last_plan = Plan {

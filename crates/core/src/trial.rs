@@ -152,9 +152,12 @@ impl Trials {
         judged
     }
 
-    /// Opens a trial for each process of an admitted plan, or joins an open one.
-    pub fn begin(&mut self, plan: &Plan) {
+    /// Opens a trial for each process of an admitted plan, or joins an open one. A trial that makes
+    /// no other policy wait ends without a verdict when another policy acts, so that one verdict is
+    /// not about both. Returns the plans of such trials, by process.
+    pub fn begin(&mut self, plan: &Plan) -> Vec<(Pid, Vec<u64>)> {
         let together = Together::of(plan);
+        let mut ended = Vec::new();
         for step in &plan.steps {
             if matches!(step.reason, Reason::Undo(_))
                 || matches!(step.action, Action::SetSampling { .. })
@@ -163,6 +166,11 @@ impl Trials {
             }
             let Some(pid) = step.action.pid() else { continue };
             let Some(watched) = self.apps.get_mut(&pid) else { continue };
+            let gives_way = |one: &mut Trial| one.gives_way_to(step.policy, plan.number);
+            if let Some(open) = watched.trial.take_if(gives_way) {
+                ended.push((pid, open.plans.keys().copied().collect()));
+                watched.history = open.left();
+            }
             let history = &mut watched.history;
             let begin = || Trial::new(step.policy, core::mem::take(history), self.now);
             let trial = watched.trial.get_or_insert_with(begin);
@@ -171,6 +179,7 @@ impl Trials {
                 together.note(pid, plan.number, trial);
             }
         }
+        ended
     }
 
     /// Removes a plan from the trial of a process if the host did none of its steps there. Removes
@@ -310,7 +319,7 @@ mod tests {
             let moves = number <= 14;
             if moves {
                 let plan = Plan { number, steps: steps.clone(), ..Plan::default() };
-                trials.begin(&plan);
+                assert_eq!(trials.begin(&plan), []);
                 let result = crate::plan::StepResult::Done;
                 let frozen = Nanos(0);
                 let outcome = Outcome { plan: number, step: 0, result, spent, frozen };
@@ -340,13 +349,16 @@ mod tests {
         };
         let mut trials = Trials::default();
         (0..4).for_each(|_| drop(trials.observe(&window(1.0), |_| false)));
-        trials.begin(&plan(1, "little", 0.002));
+        assert_eq!(trials.begin(&plan(1, "little", 0.002)), []);
         assert_eq!(trials.running(), BTreeMap::new());
         assert!(trials.need_windows(), "it is judged all the same");
-        trials.begin(&plan(2, "much", 0.2));
+        trials.observe(&window(1.0), |_| false);
+        let ended = trials.begin(&plan(2, "much", 0.2));
+        assert_eq!(ended, [(Pid(1), alloc::vec![1])], "its own verdict would be about both");
         assert_eq!(trials.running(), BTreeMap::from([(Pid(1), "much")]));
-        let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(1.2), |_| false)).collect();
-        let told: Vec<_> = judged.iter().map(|one| (one.policy, one.plans.clone())).collect();
-        assert_eq!(told, [("much", alloc::vec![1, 2])]);
+        let judged: Vec<_> = (0..4).flat_map(|_| trials.observe(&window(0.5), |_| false)).collect();
+        let told: Vec<_> =
+            judged.iter().map(|one| (one.policy, one.plans.clone(), one.verdict)).collect();
+        assert_eq!(told, [("much", alloc::vec![2], Verdict::Worse)]);
     }
 }

@@ -9,6 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 use rondpoint_linux::replicas::{self, Copy, Identity, LIBRARY, Node, TABLE_VARIABLE, Table};
 use tempfile::TempDir;
@@ -115,6 +116,34 @@ fn the_log_of_opens_ends_at_its_limit() {
     };
     assert!(added_behind(0) > 0 && added_behind(MIB - 4096) > 0);
     assert_eq!([added_behind(MIB), added_behind(2 * MIB)], [0, 0]);
+}
+
+/// No program reads an older state of a file than the one that its open finds.
+#[test]
+fn a_file_that_was_written_or_replaced_is_read_itself() {
+    let read = |it: &Replicated| it.run(Command::new("cat").arg(&it.original));
+    let written = Replicated::with_copy();
+    assert_eq!(read(&written), COPY);
+    fs::write(&written.original, "changed!").unwrap();
+    let file = File::options().write(true).open(&written.original).unwrap();
+    // The kernel's clock for files may stand still between two writes.
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(read(&written), "changed!");
+    let replaced = Replicated::with_copy();
+    fs::write(replaced.path("other"), "replaced").unwrap();
+    fs::rename(replaced.path("other"), &replaced.original).unwrap();
+    assert_eq!(read(&replaced), "replaced");
+}
+
+#[test]
+fn a_file_that_is_opened_for_writing_too_is_the_original() {
+    let it = Replicated::with_copy();
+    for (redirection, expected) in [("<", COPY), ("<>", ORIGINAL)] {
+        let script = format!("exec cat {redirection} \"$1\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh"]).arg(&it.original);
+        assert_eq!(it.run(&mut shell), expected, "{redirection}");
+    }
 }
 
 /// A folder opens as a file does, but the kernel refuses to map it (ENODEV).

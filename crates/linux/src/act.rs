@@ -4,6 +4,8 @@
 
 mod answers;
 pub mod copies;
+#[cfg(test)]
+mod endings;
 mod follow;
 pub mod masks;
 pub mod pages;

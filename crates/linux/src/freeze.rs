@@ -7,6 +7,8 @@
 
 mod cgroup;
 mod left;
+#[cfg(test)]
+mod refusals;
 mod still;
 
 use std::io;
@@ -122,10 +124,14 @@ fn by_cgroup(
     farewell: Farewell,
     limit: Duration,
 ) -> Result<Option<Frozen>, LinuxError> {
-    let process = handle.try_clone().map_err(|error| call("dup", 0, error))?;
+    // Nothing is stopped yet: the ledger must not say so.
+    let take_back = |_: &io::Error| drop(farewell.write());
+    let process = handle.try_clone().inspect_err(take_back);
+    let process = process.map_err(|error| call("dup", 0, error))?;
     let guardian =
         guardian::guard(Deed::WriteZero(freezer.switch()), farewell.line(), limit + GRACE);
-    let guardian = Some(guardian.map_err(|error| call("fork", 0, error))?);
+    let guardian = guardian.inspect_err(take_back).map_err(|error| call("fork", 0, error))?;
+    let guardian = Some(guardian);
     let (freezer, since) = (Some(freezer), Instant::now());
     let frozen = Frozen { process, freezer, guardian, farewell, since };
     let freezes = |freezer: &Freezer| {
@@ -143,6 +149,8 @@ fn by_signal(
 ) -> Result<Freeze, LinuxError> {
     let number = i32::try_from(process.pid.0).unwrap_or(i32::MAX);
     let guardian = guardian::guard(Deed::Continue(handle.as_fd()), farewell.line(), limit + GRACE);
+    // Nothing is stopped yet: the ledger must not say so.
+    let guardian = guardian.inspect_err(|_| drop(farewell.write()));
     let guardian = guardian.map_err(|error| call("fork", number, error))?;
     let since = Instant::now();
     match guardian::signal(handle.as_fd(), libc::SIGSTOP) {
@@ -307,7 +315,9 @@ mod tests {
         assert_eq!((fs::read_to_string(&switch).unwrap().as_str(), count), ("1", 4));
         let frozen = frozen.unwrap();
         assert_eq!(frozen.means(), Means::Cgroup);
+        let guardian = frozen.guardian().unwrap();
         drop(frozen);
+        assert!(crate::syscall::process::wait(guardian).is_err(), "no guardian is left");
         assert_eq!((fs::read_to_string(&switch).unwrap().as_str(), lines(&ledger).len()), ("0", 5));
     }
 
@@ -322,12 +332,15 @@ mod tests {
             LedgerFile::create(&directory.path().join("ledgers"), &Root::live()).unwrap();
         let farewell = ledger.freeze(identity, Means::Cgroup).unwrap();
         let freezer = Freezer::open(directory.path()).unwrap();
+        let begin = Instant::now();
         let by_cgroup = by_cgroup(&handle, freezer, farewell, Duration::ZERO).unwrap().unwrap();
         let farewell = ledger.freeze(identity, Means::Signal).unwrap();
         let by_signal = by_signal(&Root::live(), identity, handle, farewell, Duration::ZERO);
         let Ok(Freeze::Frozen(by_signal)) = by_signal else { panic!("{by_signal:?}") };
-        for frozen in [&by_cgroup, &by_signal] {
-            let end = frozen.guardian.as_ref().unwrap().end();
+        let ends = [&by_cgroup, &by_signal].map(|frozen| frozen.guardian.as_ref().unwrap().end());
+        let early = wait_readable(&ends, 100).unwrap();
+        assert!(early == [false, false] || begin.elapsed() >= GRACE, "a manager has some time");
+        for (frozen, end) in [&by_cgroup, &by_signal].into_iter().zip(ends) {
             assert_eq!(wait_readable(&[end], 20_000).unwrap(), [true]);
             assert!(!frozen.is_guarded());
         }

@@ -80,10 +80,8 @@ fn attempts(command: &[OsString], path: Option<&OsStr>) -> io::Result<Vec<Attemp
     let arguments: io::Result<Vec<CString>> =
         command.iter().map(|argument| text(argument.as_bytes())).collect();
     let arguments = arguments?;
-    if program.is_empty() {
-        return Err(io::Error::from_raw_os_error(libc::ENOENT));
-    }
-    if program.as_bytes().contains(&b'/') {
+    // The kernel says of an empty name that there is no such file.
+    if program.is_empty() || program.as_bytes().contains(&b'/') {
         return Ok(with_shell(arguments[0].clone(), &arguments).into());
     }
     let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));

@@ -307,19 +307,24 @@ const ROOTS: &str = "/run/rondpoint-root";
 pub fn own_folder() -> Option<PathBuf> {
     let path = |name| std::env::var_os(name).map(PathBuf::from);
     let (runtime, state, home) = (path("XDG_RUNTIME_DIR"), path("XDG_STATE_HOME"), path("HOME"));
-    let owns_run = match fs::symlink_metadata("/run") {
-        Ok(run) => effective_user() == 0 && run.uid() == 0,
-        Err(error) if is_absent(&error) => false,
-        // With another folder, ledgers in `/run` would be overlooked.
-        Err(_) => return None,
-    };
+    let owner = fs::symlink_metadata("/run").map(|run| run.uid());
     folder(&Places {
-        owns_run,
+        owns_run: owns_run(owner, effective_user())?,
         is_services: is_of_another(Path::new(SERVICES)),
         runtime: runtime.as_deref(),
         state: state.as_deref(),
         home: home.as_deref(),
     })
+}
+
+/// Whether `/run` belongs to a user: root of the machine, not of a user namespace. `None` if it
+/// cannot be looked at: with another folder, ledgers in `/run` would be overlooked.
+fn owns_run(owner: io::Result<u32>, user: u32) -> Option<bool> {
+    match owner {
+        Ok(owner) => Some(user == 0 && owner == 0),
+        Err(error) if is_absent(&error) => Some(false),
+        Err(_) => None,
+    }
 }
 
 /// Inputs of the choice of the ledgers' folder.

@@ -174,6 +174,7 @@ impl Observer {
     /// that reads the parent of every process now and then spares the observer all lists of
     /// children. The next look asks again for the parent of each process that is missing.
     pub fn tell_parents(&mut self, pairs: &[(Pid, Pid)]) {
+        self.sensors.sampler.iter_mut().for_each(|sampler| sampler.tell_parents(pairs));
         self.sensors.tasks.tell_parents(pairs);
     }
 
@@ -386,11 +387,10 @@ impl Observer {
         let mut machine_traffic = self.sensors.uncore.traffic(topology)?;
         let controller_lines = self.sensors.uncore.controller_lines()?;
         let mut processes = self.sensors.tasks.observe(topology, births)?;
-        let samples_of_others = match &mut samples {
-            Some((_, samples)) if self.sensors.tasks.first().is_none() => {
-                self.sensors.keep_ours(samples, dropped)
-            }
-            _ => 0,
+        let all = self.sensors.all_tasks || self.sensors.tasks.first().is_none();
+        let samples_of_others = match samples.as_mut().filter(|_| all) {
+            Some((_, samples)) => self.sensors.keep_ours(samples, dropped),
+            None => 0,
         };
         self.sensors.rest_while_idle(topology);
         // A manager shows no names, and the names of all programs that ever ran have no limit.

@@ -34,8 +34,8 @@ pub struct Needs {
 enum Files {
     /// All files that the user may use.
     All,
-    /// Reading any file, and writing only files of this folder.
-    Read { written: Option<PathBuf> },
+    /// Reading files beneath a folder, and writing only files of another.
+    Read { beneath: PathBuf, written: Option<PathBuf> },
 }
 
 /// Capabilities to read other users' processes and send them signals.
@@ -111,7 +111,7 @@ impl Needs {
     /// For `status` and the like: asks a daemon to which it is already connected.
     #[must_use]
     pub fn to_ask() -> Self {
-        let files = Files::Read { written: None };
+        let files = Files::Read { beneath: "/".into(), written: None };
         Self { capabilities: Vec::new(), calls: Calls::Ask, files }
     }
 
@@ -130,9 +130,19 @@ impl Needs {
             Some(parent) if parent != Path::new("") => parent.to_path_buf(),
             _ => PathBuf::from("."),
         };
-        let files = Files::Read { written: written.map(folder) };
+        let files = Files::Read { beneath: "/".into(), written: written.map(folder) };
         let capabilities = vec![Capability::CAP_DAC_READ_SEARCH];
         Self { capabilities, calls: Calls::Read, files }
+    }
+
+    /// As [`Needs::to_read`], and reads nothing outside `folder`, whatever its links say.
+    #[must_use]
+    pub fn to_read_beneath(folder: &Path, written: Option<&Path>) -> Self {
+        let mut needs = Self::to_read(written);
+        if let Files::Read { beneath, .. } = &mut needs.files {
+            *beneath = folder.to_path_buf();
+        }
+        needs
     }
 }
 
@@ -151,8 +161,8 @@ pub fn keep_only(needs: &Needs) -> Vec<String> {
         kept.extend(result.err().map(|error| format!("{what}: {error}")));
     };
     note("capabilities are not dropped", drop_capabilities(&needs.capabilities));
-    if let Files::Read { written } = &needs.files {
-        note("files are not restricted", restrict_files(written.as_deref()));
+    if let Files::Read { beneath, written } = &needs.files {
+        note("files are not restricted", restrict_files(beneath, written.as_deref()));
     }
     note("system calls are not restricted", calls::restrict(needs.calls));
     kept
@@ -177,14 +187,14 @@ fn drop_capabilities(wanted: &[Capability]) -> Result<(), String> {
     caps::set(None, CapSet::Permitted, &kept).map_err(said)
 }
 
-/// Restricts this process by Landlock to reading files and writing `written`. A kernel without
-/// Landlock is no error, because file permissions and the filter of system calls remain.
-fn restrict_files(written: Option<&Path>) -> Result<(), String> {
+/// Restricts this process by Landlock to reading files `beneath` and writing `written`. A kernel
+/// without Landlock is no error, because file permissions and the filter of system calls remain.
+fn restrict_files(beneath: &Path, written: Option<&Path>) -> Result<(), String> {
     let all = AccessFs::from_all(ABI::V5);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let restrict = || -> Result<(), Box<dyn std::error::Error>> {
         let rules = Ruleset::default().handle_access(all)?.create()?;
-        let mut rules = allow(rules, Path::new("/"), read)?;
+        let mut rules = allow(rules, beneath, read)?;
         if let Some(folder) = written {
             let write = AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile;
             rules = allow(rules, folder, write | AccessFs::Truncate | AccessFs::Refer)?;
@@ -263,18 +273,36 @@ mod tests {
         "0".repeat(16)
     }
 
+    fn has_landlock() -> bool {
+        let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+        strict.handle_access(AccessFs::WriteFile).is_ok()
+    }
+
+    #[test]
+    fn a_reader_beneath_a_folder_follows_no_link_out_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tree, secret) = (folder.path().join("tree"), folder.path().join("secret"));
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(&secret, "of another user").unwrap();
+        std::fs::write(tree.join("own"), "of the tree").unwrap();
+        std::os::unix::fs::symlink(&secret, tree.join("link")).unwrap();
+        let results = std::thread::spawn(move || {
+            restrict_files(&tree, None).unwrap();
+            (std::fs::read(tree.join("own")).is_ok(), std::fs::read(tree.join("link")).is_err())
+        });
+        assert_eq!(results.join().unwrap(), (true, has_landlock()));
+    }
+
     /// Landlock restricts the calling thread. `tests/landlock.rs` has the commands that write.
     #[test]
     fn a_reader_without_an_output_writes_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a");
         std::fs::write(&file, "before").unwrap();
-        let strict = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-        let has_landlock = strict.handle_access(AccessFs::WriteFile).is_ok();
         let results = std::thread::spawn(move || {
-            restrict_files(None).unwrap();
+            restrict_files(Path::new("/"), None).unwrap();
             (std::fs::read(&file).is_ok(), std::fs::write(&file, "x").is_err())
         });
-        assert_eq!(results.join().unwrap(), (true, has_landlock));
+        assert_eq!(results.join().unwrap(), (true, has_landlock()));
     }
 }

@@ -14,6 +14,7 @@ use crate::perf::attr::{
 use crate::perf::event::OpenEvent;
 use crate::perf::pmu::Event;
 use crate::root::{self, Root};
+use crate::syscall::affinity;
 use crate::syscall::memory::{Anonymous, page_bytes};
 use crate::syscall::pages::{self, Reach};
 use crate::syscall::perf::Target;
@@ -106,8 +107,17 @@ pub fn sampling(event: &Event, period: u64) -> Result<bool, LinuxError> {
 /// # Errors
 /// Those of the kernel.
 pub fn sampling_of_cpu(event: &Event, period: u64) -> Result<bool, LinuxError> {
-    let cpu = event.cpus.as_ref().and_then(|cpus| cpus.first()).copied().unwrap_or(0);
-    sampling_of(event, period, Target { task: -1, cpu: cpu as i32 })
+    sampling_of(event, period, Target { task: -1, cpu: cpu_that_is_on(event.cpus.as_deref()) })
+}
+
+/// A CPU that is on, of these if one is known to be: the kernel refuses events of the others. Any
+/// CPU may be off, the first one too. Those that this process may use are on.
+fn cpu_that_is_on(cpus: Option<&[u32]>) -> i32 {
+    let usable = affinity::get(0).unwrap_or_default();
+    let is_on = |cpu: &&u32| usable.contains(**cpu as usize);
+    let of_these = cpus.and_then(|cpus| cpus.iter().find(is_on).or(cpus.first()));
+    let cpu = of_these.map(|cpu| *cpu as usize).or_else(|| usable.iter().next());
+    cpu.unwrap_or(0) as i32
 }
 
 fn sampling_of(event: &Event, period: u64, target: Target) -> Result<bool, LinuxError> {
@@ -133,7 +143,7 @@ pub fn fault_sampling() -> Result<bool, LinuxError> {
 /// Those of the kernel.
 pub fn whole_cpu() -> Result<(), LinuxError> {
     let attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
-    let target = Target { task: -1, cpu: 0 };
+    let target = Target { task: -1, cpu: cpu_that_is_on(None) };
     OpenEvent::open("dummy", &attr, target, None).map(drop)
 }
 
@@ -258,6 +268,17 @@ mod tests {
         std::fs::write(root.in_proc("self/status"), "CapEff:\t0000000000800000\n").unwrap();
         assert!(has_capability(&root, Capability::SysNice).unwrap());
         assert!(!has_capability(&root, Capability::PerfMon).unwrap());
+    }
+
+    #[test]
+    fn a_cpu_of_this_process_is_tried_because_any_other_may_be_off() {
+        let usable = affinity::get(0).unwrap();
+        let last = usable.iter().last().unwrap();
+        affinity::set(0, &[last].into_iter().collect()).unwrap();
+        let (one, none) = ([60_000, last as u32], [60_000]);
+        let tried = [None, Some(&one[..]), Some(&none[..])].map(cpu_that_is_on);
+        affinity::set(0, &usable).unwrap();
+        assert_eq!(tried, [last as i32, last as i32, 60_000]);
     }
 
     #[test]

@@ -112,4 +112,6 @@ fn a_process_in_another_cpuset_is_another_managers() {
     assert_eq!(exempt(["/jobs/a", "/jobs/b", "/jobs/a"]), [None, other, None]);
     // All of them together are where they were.
     assert_eq!(exempt(["/jobs", "/jobs", "/jobs"]), [None, None, None]);
+    // Without a cpuset of the first one its last one counts.
+    assert_eq!(exempt(["", "/jobs", "/jobs/b"]), [None, None, other]);
 }

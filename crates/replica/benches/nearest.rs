@@ -1,19 +1,12 @@
 //! The cost of finding the nearest copy beside that of asking for the CPU alone. The cost of making
 //! copies beside plain copies of the same data. Ratios within one run count, not the times.
 
-use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+mod shared;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use rondpoint_replica::{NodeMap, Options, Place, Replica, Versions};
+use rondpoint_replica::{Options, Replica, Versions};
 
-/// Two places on the memory of node 0, so that there are copies on any machine.
-fn options() -> Options {
-    let places = [0, 1].map(|cpu| Place { node: 0, cpus: vec![cpu] });
-    let node_map = NodeMap::by_hand(places.to_vec()).expect("a valid map");
-    Options { node_map: Some(node_map), ..Options::default() }
-}
+use self::shared::{during_updates, options};
 
 fn lookup(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("lookup");
@@ -29,18 +22,10 @@ fn lookup(criterion: &mut Criterion) {
     });
     let versions = Versions::new(vec![1; 4096], options());
     group.bench_function("pin", |bencher| bencher.iter(|| versions.pin().as_ptr()));
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                // Refused while this thread outruns the readers.
-                let _ = black_box(versions.publish(vec![2; 4096]));
-            }
-        });
+    during_updates(&versions, || {
         group.bench_function("pin during updates", |bencher| {
             bencher.iter(|| versions.pin().as_ptr());
         });
-        done.store(true, Ordering::Relaxed);
     });
     group.finish();
 }

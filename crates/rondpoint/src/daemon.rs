@@ -104,10 +104,7 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
         return ExitCode::FAILURE;
     }
     log::begin(config.log.level);
-    let failed = |error: &anyhow::Error| {
-        tracing::error!("{}", terminal::told(error));
-        terminal::fail("daemon", error);
-    };
+    let failed = |error: &anyhow::Error| tracing::error!("{}", terminal::told(error));
     let (station, board) = match open(config, arguments.config) {
         Ok(opened) => opened,
         Err(error) => {
@@ -194,10 +191,21 @@ fn run(mut station: Station, board: &Shared) -> Result<()> {
     }
     let restored = host.put_back_masks();
     tracing::info!(?restored, "the masks are as they were");
-    if restored.refused == 0 {
-        host.close()?;
+    match restored.refused {
+        0 => reason(ran, host.close()),
+        _ => ran,
     }
-    ran
+}
+
+/// Why the daemon fails. The first failure counts, and the second, of closing, is only told.
+fn reason(ran: Result<()>, closed: Result<()>) -> Result<()> {
+    match (ran, closed) {
+        (Err(first), Err(second)) => {
+            tracing::error!("{}", terminal::told(&second));
+            Err(first)
+        }
+        (ran, closed) => ran.and(closed),
+    }
 }
 
 /// Until it is told to end.
@@ -269,4 +277,19 @@ fn rest(host: &mut LiveHost<Station>, board: &Shared, is_idle: bool) -> bool {
         return false;
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_is_the_reason_of_the_end() {
+        let failed = |why: &'static str| Err(anyhow::anyhow!(why));
+        let told = |ran, closed| reason(ran, closed).map_err(|error| error.to_string());
+        assert_eq!(told(failed("no look"), failed("no closing")), Err("no look".to_string()));
+        assert_eq!(told(Ok(()), failed("no closing")), Err("no closing".to_string()));
+        assert_eq!(told(failed("no look"), Ok(())), Err("no look".to_string()));
+        assert_eq!(told(Ok(()), Ok(())), Ok(()));
+    }
 }

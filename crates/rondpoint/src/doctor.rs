@@ -259,8 +259,10 @@ fn missing(name: &'static str, finding: impl Into<String>, fix: Option<&str>) ->
 }
 
 const MAY_WATCH: &str = "sudo sysctl kernel.perf_event_paranoid=-1";
-/// Managing other users' processes takes capabilities that root has.
-/// What gives this user more rights.
+/// What refuses events where that level is set already.
+const FILTERED: &str =
+    "the level allows them; ask a container's filter, a security module or lockdown";
+/// What gives this user the capabilities for other users' processes, which root has.
 fn as_root() -> &'static str {
     match effective_user() {
         0 => {
@@ -271,8 +273,9 @@ fn as_root() -> &'static str {
 }
 
 /// Where the kernel refuses a performance event for want of privilege, this helps.
-fn perf_fix(error: &LinuxError) -> Option<&'static str> {
-    matches!(error.errno(), Some(libc_errno::EPERM | libc_errno::EACCES)).then_some(MAY_WATCH)
+fn perf_fix(error: &LinuxError, paranoid: Option<i64>) -> Option<&'static str> {
+    let fix = if paranoid.is_some_and(|level| level < 0) { FILTERED } else { MAY_WATCH };
+    matches!(error.errno(), Some(libc_errno::EPERM | libc_errno::EACCES)).then_some(fix)
 }
 
 /// Numbers of errno(3), the same on all architectures.
@@ -301,7 +304,7 @@ fn nodes_check(found: &Discovered) -> Check {
 
 fn counters_check(available: &Available, paranoid: Option<i64>) -> Check {
     if let Err(error) = probe::hardware_counter() {
-        return missing(COUNTERS, cause(error.errno(), paranoid), perf_fix(&error));
+        return missing(COUNTERS, cause(error.errno(), paranoid), perf_fix(&error, paranoid));
     }
     let (known, refused): (Vec<_>, Vec<_>) =
         available.core.iter().partition(|(_, event)| probe::event(event).is_ok());
@@ -331,11 +334,15 @@ fn samples_check(available: &Available, has_clock: bool, paranoid: Option<i64>) 
                 let finding = format!("{}, without physical addresses", event.name);
                 return limited(SAMPLES, finding, Some(MAY_WATCH));
             }
+            Err(_) if probe::sampling_of_cpu(event, available.period).is_ok() => {
+                let finding = format!("{}, of whole CPUs only on this kernel", event.name);
+                return limited(SAMPLES, finding, None);
+            }
             Err(error) => problem = Some(error),
         }
     }
     match problem {
-        Some(error) => missing(SAMPLES, cause(error.errno(), paranoid), perf_fix(&error)),
+        Some(error) => missing(SAMPLES, cause(error.errno(), paranoid), perf_fix(&error, paranoid)),
         None => missing(SAMPLES, "this processor's table has none that this machine knows", None),
     }
 }
@@ -356,14 +363,14 @@ fn faults_check(paranoid: Option<i64>) -> Check {
         Ok(false) => {
             limited(FAULTS, "without physical addresses, so without nodes", Some(MAY_WATCH))
         }
-        Err(error) => missing(FAULTS, cause(error.errno(), paranoid), perf_fix(&error)),
+        Err(error) => missing(FAULTS, cause(error.errno(), paranoid), perf_fix(&error, paranoid)),
     }
 }
 
 fn machine_check(available: &Available, topology: &Topology, paranoid: Option<i64>) -> Check {
     const NAME: &str = "whole machine";
     if let Err(error) = probe::whole_cpu() {
-        return missing(NAME, cause(error.errno(), paranoid), perf_fix(&error));
+        return missing(NAME, cause(error.errno(), paranoid), perf_fix(&error, paranoid));
     }
     let requests = whole::traffic(available, topology).len();
     let lines = whole::controller_lines(available, topology).len();
@@ -464,6 +471,18 @@ mod tests {
         let untimed = buffer_check("arm_spe", false);
         assert_eq!(untimed.verdict, Verdict::Limited);
         assert!(untimed.finding.contains("daemon"), "{}", untimed.finding);
+    }
+
+    #[test]
+    fn a_lower_level_is_advised_only_where_there_is_one() {
+        let fix = |errno, level| {
+            let source = std::io::Error::from_raw_os_error(errno);
+            let (event, target) = ("cycles".to_string(), "CPU 0".to_string());
+            perf_fix(&LinuxError::PerfOpen { event, target, source }, Some(level))
+        };
+        assert_eq!(fix(libc_errno::EACCES, 4), Some(MAY_WATCH));
+        assert_eq!(fix(libc_errno::EPERM, -1), Some(FILTERED));
+        assert_eq!(fix(2, 4), None);
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 mod restored;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
-use rondpoint_core::Topology;
+use anyhow::{Context as _, Result, bail};
 use rondpoint_core::plan::{PageCounts, PageMove, StepResult};
+use rondpoint_core::{Nanos, Pid, Topology};
+use rondpoint_linux::act::Identity;
 use rondpoint_linux::act::copies;
 use rondpoint_linux::act::pages::{self, Origin};
 use rondpoint_linux::act::threads;
 use rondpoint_linux::bulk;
 use rondpoint_linux::freeze;
-use rondpoint_linux::ledger_file::{self, Ended, Entry, Found, Left};
+use rondpoint_linux::ledger_file::{self, Ended, Entry, Found, LedgerFile, Left};
 use rondpoint_linux::privileges::{self, Needs};
 use rondpoint_linux::syscall::pages::Reach;
 use rondpoint_linux::syscall::process;
@@ -166,6 +168,52 @@ pub(crate) fn put_back_after(cause: &str, folder: &Path, topology: &Topology) ->
     Ok(())
 }
 
+/// Takes a manager's own ledger away. It stays for `restore` if a living process was stopped by it
+/// and not resumed, because the kernel refused that.
+///
+/// # Errors
+/// A process may be stopped still, or the ledger cannot be read or removed.
+pub(crate) fn close(ledger: LedgerFile) -> Result<()> {
+    // A file that was moved or removed has nothing that a restore would find.
+    if !ledger.is_lost() {
+        let path = ledger.path().to_path_buf();
+        let bytes = std::fs::read(&path)
+            .with_context(|| format!("{}: it stays, for it cannot be read", path.display()))?;
+        let stopped = stopped(&String::from_utf8_lossy(&bytes));
+        // An error leaves the answer open, and then the ledger stays.
+        if let Some(one) = stopped.iter().find(|one| !matches!(one.lives(&Root::live()), Ok(false)))
+        {
+            bail!(
+                "process {} may be stopped still; to resume it: rondpoint restore (its ledger is \
+                 {})",
+                one.pid,
+                path.display()
+            );
+        }
+    }
+    Ok(ledger.close()?)
+}
+
+/// Processes that a ledger says are stopped.
+fn stopped(text: &str) -> BTreeSet<Identity> {
+    // A ledger may be long, and its other entries need not be read.
+    const TAGS: [&str; 2] = ["{\"entry\":\"freeze\"", "{\"entry\":\"thaw\""];
+    let mut stopped = BTreeSet::new();
+    for line in text.lines().filter(|line| TAGS.iter().any(|tag| line.starts_with(tag))) {
+        let identity = |pid, started| Identity { pid: Pid(pid), started: Nanos(started) };
+        match serde_json::from_str(line) {
+            Ok(Entry::Freeze { pid, started, .. }) => {
+                stopped.insert(identity(pid, started));
+            }
+            Ok(Entry::Thaw { pid, started }) => {
+                stopped.remove(&identity(pid, started));
+            }
+            _ => {}
+        }
+    }
+    stopped
+}
+
 fn of_ended(ledger: &Ended) -> String {
     let path = ledger.path.display();
     format!("{path}: all processes of its PID namespace have ended, so there is nothing to undo")
@@ -248,9 +296,8 @@ fn moves(list: &[(u64, u8, u32)], topology: &Topology) -> Vec<PageMove> {
 mod tests {
     use std::fmt::Write as _;
 
-    use rondpoint_core::Pid;
     use rondpoint_core::topology::synthetic;
-    use rondpoint_linux::act::Identity;
+    use rondpoint_linux::freeze::Means;
 
     use super::*;
 
@@ -258,6 +305,36 @@ mod tests {
     fn a_user_is_told_whose_ledgers_are_not_seen() {
         assert!(nothing_left(false).contains("sudo rondpoint restore"));
         assert!(!nothing_left(true).contains("sudo"));
+    }
+
+    /// The end of a manager must not take away the only word of a process that stands still.
+    #[test]
+    fn a_ledger_of_a_process_that_was_not_resumed_outlives_its_manager() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let own = Identity::of(&Root::live(), Pid(std::process::id())).expect("this process");
+        let earlier = Identity { started: Nanos(1), ..own };
+        let line = |entry: &Entry| serde_json::to_string(entry).expect("JSON") + "\n";
+        let thaw = |one: Identity| Entry::Thaw { pid: one.pid.0, started: one.started.0 };
+        let (stays, goes) = (true, false);
+        for (process, resumed, expected) in [
+            (own, None, stays),
+            (own, Some(earlier), stays),
+            (own, Some(own), goes),
+            (earlier, None, goes),
+        ] {
+            let mut ledger = LedgerFile::create(folder.path(), &Root::live()).expect("a ledger");
+            let path = ledger.path().to_path_buf();
+            drop(ledger.freeze(process, Means::Signal).expect("written"));
+            let said = resumed.map(|one| line(&thaw(one))).unwrap_or_default();
+            let mut text = std::fs::read(&path).expect("bytes");
+            // A line that is no text hides no other.
+            text.extend_from_slice(b"\xff\n");
+            text.extend_from_slice(said.as_bytes());
+            std::fs::write(&path, text).expect("written");
+            let closed = close(ledger).map_err(|error| error.to_string());
+            assert_eq!((closed.is_err(), path.exists()), (expected, expected), "{closed:?}");
+            let _ = std::fs::remove_file(&path);
+        }
     }
 
     /// The memory of this process is to go to a node that no machine of ours has.

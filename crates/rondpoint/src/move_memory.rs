@@ -49,8 +49,8 @@ Memory on a node that is both source and target stays.
 Memory policies do not change: a process that is bound to its old nodes goes on to allocate
 there, and the kernel's NUMA balancing may move pages again.
 
-Exit status: 0 all memory is on its target; 1 some pages could not be moved, the process ended,
-or ^C stopped the move; 2 nothing was tried.";
+Exit status: 0 all memory is on its target; 1 some pages could not be moved, the process ended or
+could not be resumed, or ^C stopped the move; 2 nothing was tried.";
 
 /// Move the memory of a running process to other nodes
 #[derive(Debug, clap::Args)]
@@ -173,7 +173,9 @@ fn process(
             let mut ledger = LedgerFile::create(&ledgers, root)?;
             let done = move_frozen(root, order, limit, &mut ledger, watch);
             // The process runs again, and pages stay where they are: there is nothing to undo.
-            let _ = ledger.close();
+            if let Err(error) = ledgers::close(ledger) {
+                terminal::fail("move", &error);
+            }
             done?
         }
         false => {

@@ -4,6 +4,8 @@
 //! content is complete or the program runs. New files with command lines and addresses can be read
 //! only by their owner. The name `-` is stdout.
 
+mod queue;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rondpoint_linux::syscall::process::{User, effective_user};
-use rondpoint_linux::syscall::signal;
+
+use self::queue::Queue;
+use crate::terminal;
 
 // Of open(2) and errno(3); the first differs between architectures.
 #[cfg(target_arch = "x86_64")]
@@ -23,10 +27,6 @@ const O_NOFOLLOW: i32 = 0o100_000;
 const ELOOP: i32 = 40;
 const ENXIO: i32 = 6;
 const O_NONBLOCK: i32 = 0o4_000;
-/// A write of so many bytes to a pipe with room does not wait (pipe(7)).
-const PIPE_BUF: usize = 4096;
-/// Time for which a reader may be busy (our choice). A manager does nothing else meanwhile.
-const STALLED: Duration = Duration::from_secs(5);
 /// A pipe's reader may be started at the same time.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What the user names for stdout.
@@ -42,8 +42,8 @@ const SHARED: u32 = 0o644;
 pub(crate) struct Output {
     path: PathBuf,
     file: File,
-    /// Whether a reader that takes nothing for a time is an error.
-    is_urgent: bool,
+    /// What waits for the reader of a manager's pipe.
+    queue: Option<Queue>,
     state: State,
 }
 
@@ -94,14 +94,23 @@ impl Output {
     }
 
     fn of(path: &Path, file: File, state: State) -> Self {
-        Self { path: path.to_path_buf(), file, is_urgent: false, state }
+        Self { path: path.to_path_buf(), file, queue: None, state }
     }
 
     /// For a manager, which must not wait for the reader of a pipe: it would neither place its
-    /// program nor see the end of it.
+    /// program nor see the end of it. What waits for the reader is passed on when this is dropped.
     pub(crate) fn of_manager(mut self) -> Self {
-        self.is_urgent = !self.file.metadata().is_ok_and(|found| found.is_file());
+        let is_file = self.file.metadata().is_ok_and(|found| found.is_file());
+        self.queue = (!is_file).then(Queue::default);
         self
+    }
+
+    /// Passes on what waits for the reader of a manager's pipe. Nothing may be written afterwards.
+    ///
+    /// # Errors
+    /// The reader takes nothing, or is too slow; or as write(2).
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        self.queue.take().map_or(Ok(()), |mut queue| queue.finish(&self.file))
     }
 
     /// As the user named it.
@@ -139,15 +148,10 @@ impl Output {
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.is_urgent {
-            return self.file.write(bytes);
+        match &mut self.queue {
+            Some(queue) => queue.put(&self.file, bytes),
+            None => self.file.write(bytes),
         }
-        let patience = STALLED.as_millis() as i32;
-        if !signal::wait_ready(&[], &[self.file.as_fd()], patience)?[0] {
-            let told = format!("its reader has taken nothing for {STALLED:?}");
-            return Err(io::Error::new(io::ErrorKind::TimedOut, told));
-        }
-        self.file.write(&bytes[..bytes.len().min(PIPE_BUF)])
     }
 
     /// Whether both are stdout or one regular file, which the later writer would spoil for the
@@ -192,9 +196,16 @@ fn open_older(options: &OpenOptions, path: &Path, owner: Option<&User>) -> Resul
         _ => error.into(),
     })?;
     let found = file.metadata()?;
-    let uid = found.uid();
-    if found.is_file() && uid != 0 && owner.is_none_or(|owner| owner.user != uid) {
+    let (uid, kind) = (found.uid(), found.file_type());
+    // Another user's pipe would tell that user command lines and addresses.
+    let is_trap = kind.is_file() || kind.is_fifo();
+    if is_trap && uid != 0 && owner.is_none_or(|owner| owner.user != uid) {
         bail!("it belongs to user {uid}; expected a file of root or of the caller");
+    }
+    // Another user may have given a file of root this name (link(2)).
+    if kind.is_file() && found.nlink() > 1 {
+        let names = found.nlink();
+        bail!("it has {names} names (hard links); expected a file with one, as root writes it");
     }
     Ok(file)
 }
@@ -247,6 +258,13 @@ impl Drop for Output {
         let is_ours = || fs::symlink_metadata(&self.path).is_ok_and(|now| self.is_file(&now));
         if matches!(self.state, State::New) && is_ours() {
             let _ = fs::remove_file(&self.path);
+        }
+        // Masks that are not back yet come first.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Err(error) = self.finish() {
+            terminal::say(&format!("rondpoint: {}: {error}\n", purpose(&self.path)));
         }
     }
 }
@@ -336,13 +354,44 @@ mod tests {
         let caller = User { user: 4711, group: 4711, groups: vec![4711] };
         Output::open(&file, Some(&caller)).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"precious");
+        std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
+        fs::hard_link(&file, folder.path().join("name")).unwrap();
+        let error = format!("{:#}", Output::open(&folder.path().join("name"), None).unwrap_err());
+        assert!(error.contains("2 names"), "{error}");
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn root_tells_nothing_to_a_pipe_of_another_user() {
+        if effective_user() != 0 {
+            println!("not tried: only root is in danger of it");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = pipe(&folder);
+        std::os::unix::fs::chown(&path, Some(4711), Some(4711)).unwrap();
+        let caller = User { user: 4711, group: 4711, groups: vec![4711] };
+        for (owner, is_told) in [(None, false), (Some(&caller), true)] {
+            let reader = std::thread::spawn({
+                let path = path.clone();
+                move || fs::read(path).unwrap()
+            });
+            let opened = Output::open(&path, owner).map(drop);
+            reader.join().unwrap();
+            assert_eq!(opened.is_ok(), is_told, "{opened:?}");
+        }
+    }
+
+    fn pipe(folder: &tempfile::TempDir) -> PathBuf {
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
     }
 
     #[test]
     fn a_pipe_is_written_where_somebody_reads_and_refused_where_nobody_does() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let path = pipe(&folder);
         let error = format!("{:#}", Output::open(&path, None).unwrap_err());
         assert!(error.contains("no process has read this pipe"), "{error}");
         let read = std::thread::spawn({
@@ -356,21 +405,50 @@ mod tests {
         assert_eq!(read.join().unwrap(), b"header\n");
     }
 
-    /// A manager would wait for it, and its program would not be managed.
-    #[test]
-    fn a_pipe_whose_reader_does_not_read_is_an_error_after_a_while() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("pipe");
-        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    /// An open pipe of a manager, and its reader.
+    fn managers_pipe(folder: &tempfile::TempDir) -> (Output, File) {
+        let path = pipe(folder);
         let open = std::thread::spawn({
             let path = path.clone();
             move || File::open(path).unwrap()
         });
         let mut output = Output::open(&path, None).unwrap().of_manager();
-        let _reader = open.join().unwrap();
         output.keep().unwrap();
-        let error = output.write_all(&vec![0; 4 << 20]).unwrap_err();
+        (output, open.join().unwrap())
+    }
+
+    /// A manager would wait for it, and its program would not be managed.
+    #[test]
+    fn a_pipe_whose_reader_does_not_read_is_an_error_at_once_when_too_much_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut output, _reader) = managers_pipe(&folder);
+        output.write_all(&vec![0; queue::MOST]).unwrap();
+        let error = loop {
+            let began = Instant::now();
+            let written = output.write_all(&vec![0; 64 << 10]);
+            assert!(began.elapsed() < Duration::from_secs(4), "the manager waits for its reader");
+            if let Err(error) = written {
+                break error;
+            }
+        };
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        assert!(error.to_string().contains("bytes behind"), "{error}");
+    }
+
+    #[test]
+    fn a_pipe_whose_reader_is_late_gets_all_of_it_and_holds_up_no_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut output, mut reader) = managers_pipe(&folder);
+        let text: Vec<u8> = (0..1 << 20).map(|index| (index % 251) as u8).collect();
+        // Nothing is read until all of it is written.
+        text.chunks(100_000).for_each(|line| output.write_all(line).unwrap());
+        let read = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            io::Read::read_to_end(&mut reader, &mut read).unwrap();
+            read
+        });
+        drop(output);
+        assert!(read.join().unwrap() == text, "the reader has all bytes in their order");
     }
 
     #[test]
@@ -378,8 +456,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (read, other) = (folder.path().join("read"), folder.path().join("other"));
         fs::write(&read, "precious").unwrap();
-        fs::hard_link(&read, folder.path().join("link")).unwrap();
-        for name in ["read", "link", "./read"] {
+        // Root writes no file with two names.
+        let names = match effective_user() {
+            0 => &["read", "./read"][..],
+            _ => {
+                fs::hard_link(&read, folder.path().join("link")).unwrap();
+                &["read", "link", "./read"]
+            }
+        };
+        for name in names {
             let output = Output::open(&folder.path().join(name), None).unwrap();
             let error = output.check_apart(&read).unwrap_err().to_string();
             assert!(error.contains("expected another file"), "{error}");

@@ -30,6 +30,10 @@ use crate::{session, terminal};
 const BAD_INPUT: u8 = 2;
 /// Marks of one chart at most; more would be a bar.
 const MOST_MARKS: usize = 200;
+/// Classes of marks.
+const CLASSES: usize = 4;
+/// Sentences of a mark at most.
+const MOST_SENTENCES: usize = 4;
 
 /// Show a recorded run as a page for the browser
 #[derive(Debug, clap::Args)]
@@ -196,7 +200,10 @@ fn marks(story: &Story, pid: Option<u32>) -> Vec<Mark> {
             .map(Deed::sentence)
             .collect();
         if !titles.is_empty() {
-            let title = format!("{:.3} s: {}", moment.at_s, titles.join("\n"));
+            let more = titles.len().saturating_sub(MOST_SENTENCES);
+            let more = if more > 0 { format!("\nand {more} more") } else { String::new() };
+            let told = titles[..titles.len().min(MOST_SENTENCES)].join("\n");
+            let title = format!("{:.3} s: {told}{more}", moment.at_s);
             marks.push(Mark { at_s: moment.at_s, class: "deed", title });
         }
         for verdict in story.verdicts_of(moment).iter().filter(|one| concerns(Some(one.pid))) {
@@ -204,8 +211,31 @@ fn marks(story: &Story, pid: Option<u32>) -> Vec<Mark> {
             marks.push(Mark { at_s: moment.at_s, class: decisions::class(verdict), title });
         }
     }
-    marks.truncate(MOST_MARKS);
-    marks
+    thinned(marks, story.seconds())
+}
+
+/// At most [`MOST_MARKS`] marks: of one class in one part of the time the first, which counts the
+/// others.
+fn thinned(marks: Vec<Mark>, seconds: f64) -> Vec<Mark> {
+    if marks.len() <= MOST_MARKS {
+        return marks;
+    }
+    let parts = MOST_MARKS / CLASSES;
+    let part_of = |mark: &Mark| ((mark.at_s / seconds * parts as f64) as usize).min(parts - 1);
+    let mut kept: Vec<(usize, Mark, u64)> = Vec::new();
+    for mark in marks {
+        let part = part_of(&mark);
+        let mut near = kept.iter_mut().rev().take_while(|(other, ..)| *other == part);
+        match near.find(|(_, first, _)| first.class == mark.class) {
+            Some((.., others)) => *others += 1,
+            None => kept.push((part, mark, 0)),
+        }
+    }
+    let told = |(_, mark, others): (usize, Mark, u64)| match others {
+        0 => mark,
+        _ => Mark { title: format!("{}\nand {others} more marks after it", mark.title), ..mark },
+    };
+    kept.into_iter().map(told).collect()
 }
 
 fn put_notes(html: &mut Html, story: &Story) {
@@ -231,4 +261,46 @@ fn put_notes(html: &mut Html, story: &Story) {
         html.element("li", &[], note);
     }
     html.raw("</ul>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn story() -> Story {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/traces/carrefour.trace");
+        story::read(Path::new(path)).expect("a recording")
+    }
+
+    #[test]
+    fn a_recording_of_a_hundred_thousand_windows_is_one_page_with_its_end() {
+        let mut story = story();
+        let (first, turn_s) = (story.moments.clone(), story.seconds() + 1.0);
+        let turns = 100_000 / first.len();
+        for turn in 1..turns {
+            let later = |moment: &story::Moment| story::Moment {
+                at_s: moment.at_s + turn as f64 * turn_s,
+                ..moment.clone()
+            };
+            story.moments.extend(first.iter().map(later));
+        }
+        let page = page(&story, Path::new("run.trace"));
+        assert!(page.len() < 4 << 20, "{} bytes", page.len());
+        let marks = marks(&story, None);
+        assert!(marks.len() <= MOST_MARKS, "{}", marks.len());
+        let last = marks.iter().rfind(|mark| mark.class == "deed").expect("one");
+        assert!(last.at_s > 0.97 * story.seconds(), "the end is shown too: {} s", last.at_s);
+    }
+
+    #[test]
+    fn marks_that_are_left_out_are_counted() {
+        let mark = |at_s, class| Mark { at_s, class, title: String::new() };
+        let deeds = (0..1000).map(|at_s| mark(f64::from(at_s), "deed"));
+        let marks = thinned(deeds.chain([mark(999.0, "bad")]).collect(), 999.0);
+        assert_eq!(marks.len(), MOST_MARKS / CLASSES + 1);
+        let others = |one: &Mark| one.title.split(' ').nth(1).map_or(0, |n| n.parse().unwrap_or(0));
+        let all: usize = marks.iter().map(|one| 1 + others(one)).sum();
+        assert_eq!(all, 1001);
+        assert_eq!(thinned((0..9).map(|at| mark(f64::from(at), "deed")).collect(), 9.0).len(), 9);
+    }
 }

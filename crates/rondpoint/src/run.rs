@@ -134,7 +134,10 @@ fn prepare(
     };
     let controller = policies::controller(&header)?;
     let open = |path: &PathBuf| Output::open(path, caller);
-    let report = management.report.as_ref().map(open).transpose()?;
+    let report = management.report.as_ref().map(open).transpose()?.map(|output| {
+        // A report on stdout comes last, and its reader may take its time, as that of any program.
+        if Output::is_stdout(output.path()) { output } else { output.of_manager() }
+    });
     let record = management.record.as_ref().map(open).transpose()?.map(Output::of_manager);
     let takes_stdout = management.record.as_deref().is_some_and(Output::is_stdout);
     if takes_stdout && !command.is_empty() {
@@ -168,15 +171,17 @@ fn start(who: &str, mut arguments: RunArguments) -> Result<u8> {
     let preparation = prepare(&arguments.management, &arguments.command, caller.as_ref())?;
     let machine = &preparation.machine;
     let placement = arguments.by_hand.placement(&Root::live(), &machine.topology)?;
-    let replication = Replication::prepare(&replicate::Request {
+    let mut replication = Replication::prepare(&replicate::Request {
         paths: &arguments.replicate,
         command: &arguments.command,
         machine,
         caller: caller.as_ref(),
         dry_run: arguments.management.dry_run,
     })?;
+    let environment = replication.environment();
+    let held = replication.held();
     let prepared =
-        Prepared::fork(&arguments.command, caller.as_ref(), &placement, replication.environment())?;
+        Prepared::fork(&arguments.command, caller.as_ref(), &placement, environment, held)?;
     let (program, topology) = (prepared.program(), preparation.machine.topology.clone());
     let mut worth = None;
     let work = || -> Result<u8> {
@@ -223,14 +228,18 @@ fn join(mut arguments: AttachArguments) -> Result<u8> {
     if pid == std::process::id() {
         bail!("process {pid}: it is this command itself; expected another process");
     }
+    // Preparing takes time, in which the number may become another process's.
+    let process = session::process_of(&Root::live(), Pid(pid))?;
+    if arguments.started.is_some_and(|started| started != process.started.0) {
+        bail!("process {pid}: it has ended");
+    }
     let preparation = prepare(&arguments.management, &[], session::caller()?.as_ref())?;
-    let (number, pid) = (pid, Pid(pid));
     if preparation.header.guard.act {
-        session::may_manage(&Root::live(), pid)?;
+        session::may_manage(&Root::live(), process.pid)?;
     }
     let machine = preparation.machine.clone();
-    let mut session = Session::join(number, machine, &preparation.settings)?;
-    let claim = begin::claim(&preparation, pid)?;
+    let mut session = Session::join(pid, machine, &preparation.settings)?;
+    let claim = begin::claim(&preparation, process)?;
     let topology = preparation.machine.topology.clone();
     let ready = Ready::new(preparation, claim, &mut session.observer)?;
     let ledger = begin::ledger()?;
@@ -267,7 +276,7 @@ fn manage(
     session: Session,
     files: Vec<SharedObject>,
 ) -> Result<Managed> {
-    let Ready { preparation, mut recorder, claim: _claim, first } = ready;
+    let Ready { preparation, mut recorder, claim, first } = ready;
     let Preparation { header, mut controller, machine, report, notes: mut problems, .. } =
         preparation;
     // The program runs, and everything that needs more is open.
@@ -309,10 +318,7 @@ fn manage(
     (threads.heirs, threads.left_alone, threads.restored) =
         (host.trees.heirs, host.trees.left_alone, restored);
     problems.append(&mut host.notes);
-    // A record that ends early is worth telling, and what there is of it can be read.
-    let incomplete = recorder.and_then(|recorder| recorder.finish().err()).filter(|_| !is_told);
-    problems.extend(incomplete.map(|error| format!("the record is incomplete: {error}")));
-    let facts = Facts {
+    let mut facts = Facts {
         topology: &machine.topology,
         command: header.command,
         pid: host.watched.pid().0,
@@ -333,6 +339,9 @@ fn manage(
     if restored.refused == 0 {
         tell(host.close());
     }
+    drop(claim);
+    // Only then, for its reader may be slow.
+    facts.problems.extend(finish(recorder, management.quiet).filter(|_| !is_told));
     panic_if_told("report");
     let summary = Report::new(&diary, facts);
     if let Some(file) = report {
@@ -342,6 +351,19 @@ fn manage(
         terminal::say(&summary.text(management.verbose));
     }
     Ok(Managed { end, ended_early, copies: diary.copies_from_start() })
+}
+
+/// Passes on the rest of the record. Returns what it lacks: what there is of it can be read. With
+/// `quiet`, when no report is printed, that is said at once.
+fn finish(recorder: Option<Recorder<Output>>, quiet: bool) -> Option<String> {
+    let mut recorder = recorder?;
+    let passed_on = recorder.sink().finish().map_err(anyhow::Error::from);
+    let error = recorder.finish().map_err(anyhow::Error::from).and(passed_on).err()?;
+    let text = format!("the record is incomplete: {error}");
+    if quiet {
+        terminal::say(&format!("rondpoint: {text}\n"));
+    }
+    Some(text)
 }
 
 /// What went wrong is ours and not the program's: it goes on, unmanaged, and a program of ours is

@@ -4,6 +4,7 @@
 //! `RONDPOINT_RUNS=1000000 RONDPOINT_SEED=7 cargo test -p rondpoint mutated` makes as many.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use rondpoint_core::random::Random;
 
@@ -24,12 +25,14 @@ pub(crate) fn check(seeds: &[&str], read: impl Fn(&[u8]) -> bool) {
     }
     let seeds: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
     let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
-    let (mut accepted, mut refused) = (0_u64, 0_u64);
+    let (mut accepted, mut refused, mut unchanged) = (0_u64, 0_u64, 0_u64);
+    let began = Instant::now();
     for number in first..first + runs {
         let input = mutate(&seeds, &mut Random::new(number));
         let is_new = !seeds.contains(&input);
         match catch_unwind(AssertUnwindSafe(|| read(&input))) {
-            Ok(true) => accepted += u64::from(is_new),
+            Ok(true) if is_new => accepted += 1,
+            Ok(true) => unchanged += 1,
             Ok(false) => refused += 1,
             Err(_) => panic!(
                 "RONDPOINT_SEED={number} RONDPOINT_RUNS=1: {:?}",
@@ -37,6 +40,13 @@ pub(crate) fn check(seeds: &[&str], read: impl Fn(&[u8]) -> bool) {
             ),
         }
     }
+    let thread = std::thread::current();
+    println!(
+        "{}: {runs} inputs from seed {first}, {} accepted, {refused} refused, {} s",
+        thread.name().unwrap_or_default(),
+        accepted + unchanged,
+        began.elapsed().as_secs()
+    );
     let is_enough = runs < USUAL_RUNS || accepted > 0 && refused > 0;
     assert!(is_enough, "{accepted} accepted, {refused} refused of {runs}");
 }

@@ -30,7 +30,8 @@ use rondpoint_linux::{Root, launch, probe, root};
 
 pub(crate) use self::caller::caller;
 pub(crate) use self::memory::{has_heap, has_stack, with_stack};
-pub(crate) use self::stopping::{has_stopped, stop_signals, wait_for_room};
+use self::stopping::receive_signals;
+pub(crate) use self::stopping::{Held, has_stopped, stop_signals, wait_for_room};
 pub(crate) use self::survival::{panic_if_told, survived};
 use crate::live::{Watched, trees::Trees};
 use crate::placement::Placement;
@@ -180,12 +181,6 @@ pub(crate) struct Prepared {
     word: OsString,
 }
 
-fn receive_signals() -> Result<(Signals, OwnedFd)> {
-    let signals = received();
-    let mask = signal::block(&signals).context("blocking signals")?;
-    Ok((mask, signal::descriptor(&signals).context("reading signals")?))
-}
-
 /// A look takes no CPU from a thread of the program. Where all CPUs are busy, Linux would move that
 /// thread to another node meanwhile, and its memory would stay behind. Where the kernel refuses it
 /// we are as dear as any other program.
@@ -227,7 +222,7 @@ impl Session {
     /// Joins a running process and what it starts.
     pub(crate) fn join(pid: u32, machine: Discovered, settings: &Settings) -> Result<Self> {
         memory::has_heap()?;
-        let (_, arriving) = receive_signals()?;
+        let (_, arriving) = receive_signals(None)?;
         let end = process::watch_end(pid as i32).map_err(|error| cannot_watch(pid, error))?;
         prepare_to_watch();
         let (pid, subject) = (Pid(pid), Subject::Joined(end));
@@ -400,15 +395,16 @@ impl Watched for Session {
 }
 
 impl Prepared {
-    /// Forks the program in its placement.
+    /// Forks the program in its placement. Signals that are `held` reach it from here on.
     pub(crate) fn fork(
         command: &[OsString],
         user: Option<&User>,
         placement: &Placement,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
+        held: Option<&mut Held>,
     ) -> Result<Self> {
         memory::has_heap()?;
-        let (mask, arriving) = receive_signals()?;
+        let (mask, arriving) = receive_signals(held)?;
         let environment: Vec<_> = environment.into_iter().collect();
         let fork = || Ok(launch::prepare(command, environment, &mask, user)?);
         let waiting = placement.around(fork).context("starting the program")?;

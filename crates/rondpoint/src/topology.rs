@@ -97,7 +97,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     let text = arguments.write_machine.as_deref().or(arguments.xml.as_deref()).filter(is_file);
     let named = arguments.capture.as_deref().or(text);
     let written = Written::open(named)?;
-    let _ = privileges::keep_only(&Needs::to_read(named.filter(is_file)));
+    let written_to = named.filter(is_file);
+    let needs = match &arguments.root {
+        Some(folder) => Needs::to_read_beneath(folder, written_to),
+        None => Needs::to_read(written_to),
+    };
+    let _ = privileges::keep_only(&needs);
     let root = match &arguments.root {
         Some(directory) => {
             // Else the reader would complain of some file in it.

@@ -136,8 +136,7 @@ fn run(arguments: &Arguments) -> Result<Report, Problem> {
     if arguments.reset {
         return reset(&root, &ledgers::folder()?);
     }
-    let calibration = Calibration::load(&arguments.calibration)
-        .context("no measured weights: run `sudo rondpoint calibrate` first")?;
+    let calibration = measurements(&arguments.calibration)?;
     let path = || arguments.calibration.display().to_string();
     calibration.check(&found).with_context(path)?;
     let from = match &arguments.from {
@@ -151,6 +150,20 @@ fn run(arguments: &Arguments) -> Result<Report, Problem> {
         return apply(&root, &ledgers::folder()?, report);
     }
     Ok(report)
+}
+
+/// The calibration file. Only where there is none, measuring is the remedy.
+fn measurements(path: &Path) -> Result<Calibration> {
+    Calibration::load(path).map_err(|error| {
+        let has_kind = |cause: &(dyn std::error::Error + 'static)| {
+            let cause = cause.downcast_ref::<io::Error>();
+            cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+        };
+        match error.chain().any(has_kind) {
+            true => error.context("no measured weights: run `sudo rondpoint calibrate` first"),
+            false => error,
+        }
+    })
 }
 
 /// The weights of a machine, beside those that the kernel has.
@@ -392,5 +405,20 @@ mod tests {
         let error = told(apply(&root, directory.path(), report(&calibration)));
         assert_eq!(error, "refused: node 1: its bandwidth from nodes 0-1 was not measured");
         assert!(!directory.path().join(BEFORE).exists(), "nothing was begun");
+    }
+
+    #[test]
+    fn only_a_missing_calibration_is_answered_with_a_wish_to_measure() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("calibration.toml");
+        let told = || match measurements(&path) {
+            Ok(_) => panic!("accepted"),
+            Err(error) => format!("{error:#}"),
+        };
+        assert!(told().contains("rondpoint calibrate` first: reading "), "{}", told());
+        fs::write(&path, "format = \"").expect("written");
+        let told = told();
+        assert!(told.starts_with(&path.display().to_string()), "{told}");
+        assert!(!told.contains("calibrate` first"), "{told}");
     }
 }

@@ -4,11 +4,19 @@
 
 #[path = "harness/executable.rs"]
 mod executable;
+#[path = "harness/patience.rs"]
+mod patience;
 
 use std::fs::{File, OpenOptions};
-use std::process::{Command, Output, Stdio};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use executable::install;
+use patience::comes;
+use serde_json::Value;
 
 fn rondpoint(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rondpoint"));
@@ -75,6 +83,92 @@ fn a_managed_program_keeps_its_status_whatever_becomes_of_our_words() {
     }
     let bad = rondpoint(&["run", "--nonsense"]).stderr(full()).output().unwrap();
     assert_eq!(bad.status.code(), Some(125));
+}
+
+/// A named pipe without room, and its reader, which reads nothing.
+fn stuffed(path: &Path) -> File {
+    const O_NONBLOCK: i32 = 0o4_000;
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+    let mut options = OpenOptions::new();
+    let mut pipe = options.read(true).write(true).custom_flags(O_NONBLOCK).open(path).unwrap();
+    loop {
+        match pipe.write(&[0; 4096]) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return pipe,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Whatever becomes of a report or a record, the program's end is passed on.
+#[test]
+fn a_reader_that_reads_nothing_withholds_no_status() {
+    let folder = tempfile::tempdir().unwrap();
+    for option in ["--report", "--record"] {
+        let path = folder.path().join(option);
+        let _reader = stuffed(&path);
+        let mut command = rondpoint(&["run", option]);
+        command.arg(&path).args(["--", "sh", "-c", "exit 7"]).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut status = None;
+        let has_ended = comes(Duration::from_secs(60), || {
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        let _ = child.kill();
+        child.wait().unwrap();
+        assert!(has_ended, "{option}: it waits for its reader");
+        assert_eq!(status.unwrap().code(), Some(7), "{option}");
+    }
+}
+
+/// What follows the bytes of [`stuffed`], until the child has ended.
+fn read_late(pipe: &mut File, child: &mut Child) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let has_ended = child.try_wait().unwrap().is_some();
+        match pipe.read_to_end(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            other => panic!("{other:?}"),
+        }
+        if has_ended {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    text(&bytes).trim_start_matches('\0').to_string()
+}
+
+/// The reader of a record that takes nothing for five seconds is given up.
+#[test]
+fn a_record_that_its_reader_does_not_take_is_no_time_of_the_program_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (record, report) = (folder.path().join("record"), folder.path().join("report"));
+    let _reader = stuffed(&record);
+    let mut command = rondpoint(&["run", "--report"]);
+    command.arg(&report).arg("--record").arg(&record).args(["--", "sh", "-c", "exit 7"]);
+    assert_eq!(command.output().unwrap().status.code(), Some(7));
+    let told: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert!(told["elapsed_s"].as_f64().unwrap() < 4.0, "{}", told["elapsed_s"]);
+    let notes = told["notes"].as_array().unwrap();
+    let is_incomplete = |note: &Value| note.as_str().unwrap().contains("the record is incomplete");
+    assert!(notes.iter().any(is_incomplete), "{notes:?}");
+}
+
+/// `rondpoint run --report - … | less`: a person reads for longer than a manager would wait.
+#[test]
+fn a_report_on_stdout_waits_for_its_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let mut pipe = stuffed(&path);
+    let stdout = OpenOptions::new().write(true).open(&path).unwrap();
+    let mut command = rondpoint(&["run", "--report", "-", "--quiet", "--", "true"]);
+    let mut child = command.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(8));
+    let told = read_late(&mut pipe, &mut child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let report: Value = serde_json::from_str(&told).expect(&told);
+    assert_eq!(report["exit_status"], 0);
 }
 
 /// Every way by which a name from outside comes to the terminal.

@@ -149,6 +149,27 @@ fn a_page_is_replaced_only_by_a_page_and_root_follows_no_link() {
 }
 
 #[test]
+fn a_recording_that_ends_early_is_a_page_that_says_so_and_a_newer_one_is_refused() {
+    let all = recording();
+    let header = all.lines().next().unwrap().to_string() + "\n";
+    let (_begun, begun) = page(&header);
+    assert!(begun.contains("0.0 s in 0 looks"), "{begun}");
+    assert!(begun.contains("Nothing was moved.") && !begun.contains("NaN"), "{begun}");
+    let (_cut, cut) = page(&all[..all.len() - 40]);
+    let last = all.lines().count();
+    assert!(cut.contains(&format!("Line {last} is cut off")), "{cut}");
+    for (text, expected) in [
+        (String::new(), "run.trace:1: "),
+        (all.replacen("\"version\":1", "\"version\":99", 1), "99"),
+    ] {
+        let output = report(&folder_with(&text), &["-o", "page.html"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn the_figures_are_there_as_json() {
     let folder = folder_with(&recording());
     let output = report(&folder, &["--json"]);

@@ -119,9 +119,12 @@ fn what_cannot_be_done_is_refused_before_the_program_runs() {
         refuse(&line.split(' ').collect::<Vec<_>>(), 125, expected);
     }
     refuse(&["run", "--", "/nonexistent"], 127, "cannot run `/nonexistent`");
+    refuse(&["run", "--", ""], 127, "cannot run ``: No such file");
     refuse(&["attach", "0x"], 125, "expected a process number");
     refuse(&["attach", "no-such-name"], 125, "name:no-such-name: no such process");
     refuse(&["attach", "1073741823"], 125, "process 1073741823: no such process");
+    let own = std::process::id().to_string();
+    refuse(&["attach", "--started", "1", &own], 125, "it has ended");
 }
 
 /// A refusal leaves nothing behind and takes nothing away, whether the program was never started or

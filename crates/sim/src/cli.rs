@@ -16,6 +16,7 @@ use crate::parallel;
 use crate::predictions;
 use crate::report::{Comparison, Row};
 use crate::reproduce;
+use crate::results::MOST_RESULTS;
 use crate::run::{record, run};
 use crate::sensors::{PMUS, Pmu};
 use crate::swarm::{self, Case, Mode, Ranges, Report};
@@ -23,6 +24,8 @@ use crate::world::Scene;
 
 /// Seeds of one comparison at most.
 const MOST_RUNS: u64 = 10_000;
+/// Cases of the swarm at most. Each result stays in memory until the report.
+const MOST_CASES: u64 = 10_000_000;
 
 /// What is compared with first touch where `--policy` is not given.
 const DEFAULT_CONTENDERS: [&str; 2] = ["interleave", "auto"];
@@ -78,7 +81,7 @@ struct Arguments {
     record: Option<PathBuf>,
     /// Run N cases of the swarm, with seeds from --seed on: random machines, programs and faults,
     /// and rules that must hold
-    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "runs", "case"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_CASES), conflicts_with_all = ["machine", "workload", "policy", "runs", "case"])]
     swarm: Option<u64>,
     /// Run one case of the swarm, and shrink it if it breaks a rule; with --policy under that
     /// policy and without faults, as --judge does
@@ -114,11 +117,11 @@ struct Arguments {
     fleet: Option<PathBuf>,
     /// Compare what the cost model predicted of each trial with what the trial measured, over all
     /// machines and workloads and N cases of the swarm
-    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_CASES), conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet"])]
     predictions: Option<u64>,
     /// Compare auto with the single policies, interleaving, NUMA balancing and numad, over all
     /// machines and workloads and N cases of the swarm without faults
-    #[arg(long, value_name = "N", conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=MOST_CASES), conflicts_with_all = ["machine", "workload", "policy", "swarm", "case", "reproduce", "fit", "fleet", "predictions"])]
     judge: Option<u64>,
     /// File that gets the result of each host of --fleet or case of --swarm at once; an interrupted
     /// run continues from it
@@ -160,22 +163,38 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What is printed, and whether all rules hold.
-fn answer(arguments: &Arguments) -> Result<(String, bool)> {
+/// Refuses options that would be ignored beside the others.
+fn check_company(arguments: &Arguments) -> Result<()> {
+    let of_swarm = arguments.swarm.is_some() || arguments.case.is_some();
+    let is_one =
+        arguments.machine.is_some() || arguments.case.is_some() || arguments.case_file.is_some();
     if arguments.results.is_some() && arguments.swarm.is_none() && arguments.fleet.is_none() {
         bail!("--results: expected --swarm or --fleet beside it");
     }
-    if arguments.calm && arguments.swarm.is_none() && arguments.case.is_none() {
-        bail!("--calm: expected --swarm or --case beside it");
+    if let Some(cases) = arguments.swarm.filter(|cases| *cases > MOST_RESULTS)
+        && arguments.results.is_some()
+    {
+        bail!("--results: expected at most {MOST_RESULTS} cases of --swarm, got {cases}");
     }
+    for (name, is_asked) in [("--calm", arguments.calm), ("--harsh", arguments.harsh)] {
+        if is_asked && !of_swarm {
+            bail!("{name}: expected --swarm or --case beside it");
+        }
+    }
+    if arguments.record.is_some() && !is_one {
+        bail!("--record: expected --machine, --case or --case-file beside it");
+    }
+    Ok(())
+}
+
+/// What is printed, and whether all rules hold.
+fn answer(arguments: &Arguments) -> Result<(String, bool)> {
+    check_company(arguments)?;
     if arguments.list {
         return Ok((
             shown(arguments.json, &catalogue::Names::all()?, catalogue::Names::text)?,
             true,
         ));
-    }
-    if arguments.harsh && arguments.swarm.is_none() && arguments.case.is_none() {
-        bail!("--harsh: expected --swarm or --case beside it");
     }
     if let Some(cases) = arguments.swarm {
         return swarm(arguments, cases);
@@ -400,9 +419,42 @@ mod tests {
     }
 
     #[test]
-    fn calm_is_for_cases_of_the_swarm_only() {
-        let arguments = Arguments::parse_from(["simulate", "--fleet", "x", "--calm"]);
-        let told = answer(&arguments).unwrap_err().to_string();
-        assert_eq!(told, "--calm: expected --swarm or --case beside it");
+    fn options_that_would_be_ignored_are_refused() {
+        for (words, expected) in [
+            ("--fleet x --calm", "--calm: expected --swarm or --case beside it"),
+            ("--fleet x --harsh", "--harsh: expected --swarm or --case beside it"),
+            ("--case 1 --results x", "--results: expected --swarm or --fleet beside it"),
+            (
+                "--swarm 1 --record x",
+                "--record: expected --machine, --case or --case-file beside it",
+            ),
+        ] {
+            let words = ["simulate"].into_iter().chain(words.split(' '));
+            let told = answer(&Arguments::parse_from(words)).unwrap_err().to_string();
+            assert_eq!(told, expected);
+        }
+    }
+
+    #[test]
+    fn more_cases_than_fit_into_memory_are_refused() {
+        for option in ["--swarm", "--judge", "--predictions"] {
+            let words =
+                |cases: u64| ["simulate".to_string(), option.to_string(), cases.to_string()];
+            assert!(Arguments::try_parse_from(words(MOST_CASES)).is_ok(), "{option}");
+            assert!(Arguments::try_parse_from(words(u64::MAX)).is_err(), "{option}");
+        }
+    }
+
+    #[test]
+    fn more_cases_than_a_file_of_results_holds_are_refused() {
+        let told = |cases: u64, more: &[&str]| {
+            let cases = cases.to_string();
+            let words = [&["simulate", "--swarm", &cases][..], more].concat();
+            check_company(&Arguments::parse_from(words)).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(MOST_RESULTS, &["--results", "x"]), Ok(()));
+        let expected = "--results: expected at most 1000000 cases of --swarm, got 1000001";
+        assert_eq!(told(MOST_RESULTS + 1, &["--results", "x"]), Err(expected.to_string()));
+        assert_eq!(told(MOST_RESULTS + 1, &[]), Ok(()), "without a file they fit into memory");
     }
 }

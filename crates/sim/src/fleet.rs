@@ -16,7 +16,7 @@ use crate::catalogue;
 use crate::contender::Contender;
 use crate::results::{self, Kept};
 use crate::run::run;
-use crate::workload::Workload;
+use crate::workload::{MOST_ACCESSES, Workload};
 use crate::world::Scene;
 
 /// Hosts of a fleet at most.
@@ -102,7 +102,8 @@ pub(crate) struct Report {
 /// Simulates a fleet; results that `results` holds already are taken from there.
 ///
 /// # Errors
-/// A file cannot be read, written or understood, or the results are of another fleet or seed.
+/// A file cannot be read, written or understood, or the results are of another fleet, version or
+/// seed.
 pub(crate) fn simulate(
     path: &Path,
     results: Option<&Path>,
@@ -118,7 +119,8 @@ pub(crate) fn simulate(
     let parts = Parts::of(&fleet).with_context(|| format!("{}", path.display()))?;
     let hosts: Vec<u64> = (0..fleet.hosts).collect();
     let all = hosts.len();
-    let of = format!("fleet {}, seed {seed}", parts.digest(&text));
+    let (digest, version) = (parts.digest(&text), env!("CARGO_PKG_VERSION"));
+    let of = format!("fleet {digest}, version {version}, seed {seed}");
     let one = |host| parts.host(host, seed);
     let found = results::each(&hosts, results, &of, one, |over| progress(over, all))?;
     Ok(Report::of(&fleet, &found.results))
@@ -151,7 +153,17 @@ impl Parts {
             if !(0.0..=20.0).contains(&low) || !(low..=20.0).contains(&high) {
                 bail!("demand of {}: expected two ascending factors, 0 to 20", one.workload);
             }
-            Ok((catalogue::workload(&one.workload)?, one.demand))
+            let workload = catalogue::workload(&one.workload)?;
+            let each = workload.programs.iter().map(|program| program.accesses_per_kilo);
+            let most = each.fold(0.0, f64::max) * high;
+            if most > MOST_ACCESSES {
+                bail!(
+                    "demand of {}: {high} times its accesses_per_kilo is {most}, expected up to \
+                     {MOST_ACCESSES}",
+                    one.workload
+                );
+            }
+            Ok((workload, one.demand))
         };
         let workloads: Result<_> = fleet.workloads.iter().map(workload).collect();
         let contender = fleet.policy.parse();
@@ -350,6 +362,13 @@ mod tests {
         };
         assert!(refused(&FLEET.replace("hosts = 6", "hosts = 0")).starts_with("hosts: expected"));
         assert!(refused(&FLEET.replace("[0.2, 0.4]", "[0.4, 0.2]")).starts_with("demand of"));
+        let much = FLEET.replace("\"producer-consumer\"", "\"private:accesses_per_kilo=400\"");
+        let told = refused(&much.replace("[0.2, 0.4]", "[1, 2]"));
+        assert!(
+            told.ends_with("2 times its accesses_per_kilo is 800, expected up to 500"),
+            "{told}"
+        );
+        assert_eq!(refused(&much), "");
         assert!(refused(&FLEET.replace("weight = 1", "weight = 0")).starts_with("machines: "));
     }
 }

@@ -144,7 +144,7 @@ impl Job {
                 let mut case = Case::draw(*seed, &Ranges::frozen());
                 case.faults = None;
                 let speeds = swarm::speeds(&case, &CONTENDERS);
-                Ok(Line { scene: format!("case {seed}"), speeds })
+                Ok(Line { scene: name_of(&case), speeds })
             }
         }
     }
@@ -178,6 +178,15 @@ impl Line {
             best,
             best_speed,
         })
+    }
+}
+
+/// A case by its seed. Rivals act on exempt processes too, and no policy may.
+fn name_of(case: &Case) -> String {
+    let exempt = case.limits.iter().filter(|(_, exempt)| *exempt).count();
+    match exempt {
+        0 => format!("case {}", case.seed),
+        _ => format!("case {}, {exempt} of {} processes exempt", case.seed, case.limits.len()),
     }
 }
 
@@ -341,6 +350,14 @@ mod tests {
         assert_eq!((judged.unfinished, judged.slower), (1, 0.5));
         let text = report.text();
         assert!(text.contains("did not finish"), "{text}");
+    }
+
+    #[test]
+    fn a_case_with_processes_that_no_policy_may_touch_says_so() {
+        let limits = vec![(0, true), (0, false), (0, true)];
+        let case = Case { limits, ..Case::draw(7, &Ranges::frozen()) };
+        assert_eq!(name_of(&case), "case 7, 2 of 3 processes exempt");
+        assert_eq!(name_of(&Case { limits: vec![(1, false)], ..case }), "case 7");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Independent worlds on all cores. Results come in the order of the jobs.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,6 +32,16 @@ pub(crate) fn map<J: Sync, R: Send>(
     let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// What work gives, or the message of its panic. Worlds are apart, so no other job sees what a
+/// panic leaves behind.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+        text.unwrap_or("a panic without a message").to_string()
+    })
 }
 
 #[cfg(test)]

@@ -3,22 +3,23 @@
 //!
 //! During faults, no rule may be broken (safety). After the faults, each process must be left alone
 //! (liveness). Without faults, no program may be slower than under first touch by more than noise
-//! (no harm). A seed repeats its case exactly.
+//! (no harm). A failed assertion is a broken rule too, so it does not end the swarm. A seed repeats
+//! its case exactly.
 
 mod case;
 mod ranges;
 mod report;
+mod rests;
 mod shrink;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use rondpoint_core::controller::{Controller, Input, Settings};
 use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::host::{Host as _, Witness};
 use rondpoint_core::ledger::Ledger;
-use rondpoint_core::plan::{Action, Kind, Outcome, Plan};
-use rondpoint_core::{Nanos, Pid, Policy};
+use rondpoint_core::plan::{Action, Outcome};
+use rondpoint_core::{Nanos, Policy};
 use rondpoint_trace::{Decision, PolicyChoice, TraceError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -27,6 +28,7 @@ pub(crate) use crate::checkers::Broken;
 use crate::checkers::{self, Conservation, View};
 use crate::faults::{self, Faults};
 use crate::host::SimHost;
+use crate::parallel::caught;
 use crate::plant::{FirstPlace, Plant};
 use crate::results::{self, Kept};
 use crate::rivals::{Balancing, Numad, Rival};
@@ -35,14 +37,14 @@ use crate::world::World;
 pub(crate) use case::Case;
 pub(crate) use ranges::Ranges;
 pub(crate) use report::Report;
+use rests::Rests;
 pub(crate) use shrink::shrink;
 
-/// After faults stop, each process of a steady world must be left alone for this long at a stretch.
-const QUIET: Nanos = Nanos::from_secs(10);
 /// A speed below this, against first touch, is harm: the goal for the worst of 10,000 seeds.
 pub(crate) const HARM: f64 = 0.95;
 /// Names of rules that code tells apart.
 const NO_HARM: &str = "no harm";
+const NO_PANIC: &str = "no panic";
 const CONSERVATION: &str = "conservation";
 
 /// Which cases a swarm runs.
@@ -131,7 +133,15 @@ pub(crate) fn run_all(
 
 /// Runs a case and checks everything about it.
 pub(crate) fn run(case: &Case) -> Result {
-    judge(case, managed(case, &mut ()))
+    caught(|| judge(case, managed(case, &mut ()))).unwrap_or_else(|what| Result {
+        seed: case.seed,
+        policy: case.policy.clone(),
+        faults: case.faults.is_some(),
+        speed: None,
+        broken: vec![Broken::new(NO_PANIC, what)],
+        steps: 0,
+        digest: String::new(),
+    })
 }
 
 /// The result of a managed run. Without faults, its work is compared with first touch.
@@ -150,20 +160,23 @@ fn judge(case: &Case, managed: Managed) -> Result {
 
 /// Whether a case breaks a rule.
 fn breaks(case: &Case, rule: &str) -> bool {
-    let managed = managed(case, &mut ());
-    // Only this rule needs the run under first touch.
-    let broken = if rule == NO_HARM { judge(case, managed).broken } else { managed.broken };
+    let broken = match rule {
+        NO_HARM | NO_PANIC => run(case).broken,
+        // The other rules do not need the run under first touch.
+        _ => caught(|| managed(case, &mut ()).broken).unwrap_or_default(),
+    };
     broken.iter().any(|broken| broken.rule == rule)
 }
 
-/// Runs a case and writes a trace of it.
+/// Runs a case and writes a trace of it. That of a case that panics has the steps before.
 ///
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn record(case: &Case, path: &Path) -> std::result::Result<(), TraceError> {
     let choices = [PolicyChoice::parse(&case.policy)];
     let mut recorder = crate::run::recorder(&case.scene(), &choices, path)?;
-    managed(case, &mut recorder);
+    // `run` tells of a panic.
+    let _ = caught(|| managed(case, &mut recorder));
     recorder.finish().map(|_| ())
 }
 
@@ -335,55 +348,6 @@ fn restore(plant: &mut Plant, undo: Vec<Action>) -> std::result::Result<(), Brok
         }
     }
     Ok(())
-}
-
-/// How long each process was left alone after faults stopped.
-struct Rests {
-    steady: bool,
-    /// When faults had stopped and all programs had begun.
-    begin: Nanos,
-    /// By process, the last change, and the longest time without one.
-    of: BTreeMap<Pid, (Nanos, Nanos)>,
-}
-
-impl Rests {
-    fn new(case: &Case) -> Self {
-        let faults = if case.faults.is_some() { case.faults_until_s } else { 0.0 };
-        let starts = case.programs.iter().map(|program| program.start_s).fold(0.0, f64::max);
-        let begin = Nanos((faults.max(starts) * 1e9) as u64);
-        Self { steady: case.is_steady(), begin, of: BTreeMap::new() }
-    }
-
-    fn learn(&mut self, at: Nanos, plan: &Plan) {
-        let steps = plan.steps.iter().map(|step| &step.action);
-        let changes = steps.filter(|action| action.kind() != Kind::Sampling);
-        for pid in changes.filter_map(Action::pid) {
-            self.rest(pid, at);
-        }
-    }
-
-    /// Ends the rest of a process. Returns the longest one.
-    fn rest(&mut self, pid: Pid, at: Nanos) -> Nanos {
-        let (last, longest) = self.of.entry(pid).or_insert((self.begin, Nanos(0)));
-        *longest = (*longest).max(at.since(*last));
-        *last = at.max(*last);
-        *longest
-    }
-
-    fn check(mut self, end: Nanos) -> std::result::Result<(), Broken> {
-        let pids: Vec<Pid> = self.of.keys().copied().filter(|_| self.steady).collect();
-        for pid in pids {
-            let longest = self.rest(pid, end);
-            if longest < QUIET {
-                let what = format!(
-                    "process {pid}: never left alone for {QUIET} after faults stopped, only for \
-                     {longest}"
-                );
-                return Err(Broken::new("convergence", what));
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::path::Path;
 use rondpoint_input::{Budget, mistake};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use check::pages_of;
+pub(crate) use check::{MOST_ACCESSES, pages_of};
 use check::{check, check_requests};
 
 /// Longest workload file, bytes.

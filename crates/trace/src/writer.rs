@@ -101,6 +101,11 @@ impl<W: Write> Recorder<W> {
         Self { writer, failure: None }
     }
 
+    /// The sink of the lines.
+    pub fn sink(&mut self) -> &mut W {
+        self.writer.sink()
+    }
+
     /// The number of recorded steps.
     ///
     /// # Errors

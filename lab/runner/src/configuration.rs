@@ -56,6 +56,11 @@ pub(crate) enum Configuration {
     /// As [`Configuration::Rondpoint`] on a machine without PMU: Rondpoint is not told, and finds
     /// that it has the kernel's faults only.
     RondpointFaults,
+    /// `rondpoint run --policy observe` on a kernel without automatic NUMA balancing: beside first
+    /// touch, the price of watching alone.
+    Observe,
+    /// The same with `--dry-run` and the default policy: the price of watching and deciding.
+    DryRun,
     /// `rondpoint run --replicate` with the files that the program's file names.
     Replicate,
     /// The same with `--dry-run`: nothing is copied and nothing moves.
@@ -96,7 +101,7 @@ impl fmt::Display for PolicyWord {
 }
 
 impl Configuration {
-    pub(crate) const ALL: [Configuration; 10] = [
+    pub(crate) const ALL: [Configuration; 12] = [
         Self::FirstTouch,
         Self::Interleave,
         Self::InterleaveLate(LATE_MS),
@@ -104,6 +109,8 @@ impl Configuration {
         Self::Numad,
         Self::Rondpoint,
         Self::RondpointFaults,
+        Self::Observe,
+        Self::DryRun,
         Self::Replicate,
         Self::ReplicateDryRun,
         Self::Oracle,
@@ -119,6 +126,8 @@ impl Configuration {
             Self::Numad => "numad",
             Self::Rondpoint | Self::RondpointPolicy(_) => "rondpoint",
             Self::RondpointFaults => "rondpoint-faults",
+            Self::Observe => "rondpoint-observe",
+            Self::DryRun => "rondpoint-dry-run",
             Self::Replicate => "rondpoint-replicate",
             Self::ReplicateDryRun => "rondpoint-replicate-dry-run",
             Self::Oracle => "oracle",
@@ -137,7 +146,13 @@ impl Configuration {
     /// Whether Rondpoint runs in the guest.
     pub(crate) fn is_rondpoint(self) -> bool {
         matches!(self, Self::Rondpoint | Self::RondpointPolicy(_) | Self::RondpointFaults)
+            || self.only_watches()
             || self.replicates()
+    }
+
+    /// Whether Rondpoint watches and changes nothing, so that any loss is the price of watching.
+    pub(crate) fn only_watches(self) -> bool {
+        matches!(self, Self::Observe | Self::DryRun)
     }
 
     /// Whether files are to be named that each node gets a copy of.
@@ -174,6 +189,8 @@ impl Configuration {
             Self::RondpointPolicy(policy) => {
                 words(&[&run[..], &["--policy", &policy.to_string(), "--"]].concat())
             }
+            Self::Observe => words(&[&run[..], &["--policy", "observe", "--"]].concat()),
+            Self::DryRun => words(&[&run[..], &["--dry-run", "--"]].concat()),
             Self::Replicate => {
                 words(&[&run[..], &["--replicate", &replicated.join(","), "--"]].concat())
             }
@@ -305,7 +322,7 @@ fn job(order: &Order<'_>) -> Job {
         environment: environment(),
         policy,
         prepare_placed: !order.replicated.is_empty(),
-        numa_balancing: configuration == Configuration::AutoNuma || configuration.is_rondpoint(),
+        numa_balancing: is_balanced(configuration),
         daemon: Vec::new(),
         manager: configuration.is_rondpoint(),
         without_pmu: configuration == Configuration::RondpointFaults,
@@ -314,6 +331,13 @@ fn job(order: &Order<'_>) -> Job {
         spread_after_ns,
         files: files.iter().map(|path| (*path).to_owned()).collect(),
     }
+}
+
+/// Whether the kernel balances. Rondpoint finds it as Debian sets it up. Where only the price of
+/// watching is asked for, pages stay as under first touch.
+fn is_balanced(configuration: Configuration) -> bool {
+    let is_managed = configuration.is_rondpoint() && !configuration.only_watches();
+    configuration == Configuration::AutoNuma || is_managed
 }
 
 fn complete(
@@ -401,6 +425,20 @@ mod tests {
         let command = sam.command(&program, &[]).join(" ");
         assert!(command.ends_with(" --policy sam:mph -- /bin/true"), "{command}");
         assert!(sam.is_rondpoint());
+    }
+
+    #[test]
+    fn watching_is_a_managers_work_on_a_kernel_as_under_first_touch() {
+        let program = ["/bin/true".to_owned()];
+        let watched =
+            [(Configuration::Observe, "--policy observe"), (Configuration::DryRun, "--dry-run")];
+        for (configuration, option) in watched {
+            let order = Order { configuration, command: &program, replicated: &[], seed: 1 };
+            let job = job(&order);
+            assert!(job.command.join(" ").ends_with(&format!(" {option} -- /bin/true")));
+            assert!(job.manager && !job.numa_balancing && job.files == [REPORT_PATH]);
+        }
+        assert!(is_balanced(Configuration::Rondpoint) && !is_balanced(Configuration::FirstTouch));
     }
 
     #[test]

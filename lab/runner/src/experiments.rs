@@ -43,6 +43,10 @@ pub(crate) struct Arguments {
     names: Vec<String>,
     #[command(flatten)]
     series: Series,
+    /// Measure only what watching costs each program: alone, under --policy observe, and under
+    /// --dry-run, with NUMA balancing off
+    #[arg(long)]
+    watched: bool,
     /// Run nothing: write the JSON of docs/results from such JSON objects; may be given several
     /// times. `./x results` makes the pages
     #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "json"])]
@@ -57,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         results::write(&reports, Path::new(RESULTS))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let laboratories = laboratories(&arguments.names)?;
+    let laboratories = laboratories(&arguments.names, arguments.watched)?;
     let mut report = Report {
         format: FORMAT,
         origin: "emulated".to_owned(),
@@ -86,17 +90,20 @@ fn reported(path: &Path) -> Result<Report> {
         .with_context(|| format!("{}: no report of experiments", path.display()))
 }
 
-fn chosen(names: &[String]) -> Vec<&'static Experiment> {
-    let is_wanted =
-        |one: &&Experiment| names.is_empty() || names.iter().any(|name| name == one.name);
+/// The named experiments, else all. Copies are for acting: what is only watched does without them.
+fn chosen(names: &[String], watched: bool) -> Vec<&'static Experiment> {
+    let is_wanted = |one: &&Experiment| match names {
+        [] => !watched || one.kernel == KernelName::Stock,
+        named => named.iter().any(|name| name == one.name),
+    };
     EXPERIMENTS.iter().filter(is_wanted).collect()
 }
 
 /// The chosen experiments with the lab of each. Where all are asked for, those whose kernel has not
 /// been built are left out, and said so.
-fn laboratories(names: &[String]) -> Result<Vec<(&'static Experiment, Lab)>> {
+fn laboratories(names: &[String], watched: bool) -> Result<Vec<(&'static Experiment, Lab)>> {
     let mut found = Vec::new();
-    for experiment in chosen(names) {
+    for experiment in chosen(names, watched) {
         match Lab::open_with(experiment.kernel) {
             Ok(lab) => found.push((experiment, lab)),
             Err(error) if names.is_empty() && experiment.kernel != KernelName::Stock => {
@@ -118,6 +125,8 @@ struct Laboratory<'a> {
     program: String,
     seeds: u64,
     jobs: usize,
+    /// Whether only the price of watching is measured.
+    watched: bool,
 }
 
 impl<'a> Laboratory<'a> {
@@ -132,13 +141,16 @@ impl<'a> Laboratory<'a> {
         let cache = arguments.series.cache(lab)?;
         let batch =
             Batch { lab, machine, limit: LIMIT, cache, keep: None, times: None, alone: true };
-        let (seeds, jobs) = (arguments.series.seeds, arguments.series.jobs);
-        Ok(Self { experiment, machine, batch, guest, program, seeds, jobs })
+        let (seeds, jobs, watched) =
+            (arguments.series.seeds, arguments.series.jobs, arguments.watched);
+        Ok(Self { experiment, machine, batch, guest, program, seeds, jobs, watched })
     }
 
     fn carry_out(&self, whole: &mut Report) -> Result<ExperimentReport> {
-        let free = self.experiment.free_cases();
-        let fixed = self.experiment.fixed_cases(self.machine);
+        let (free, fixed) = match self.watched {
+            true => (case::watched_cases(), Vec::new()),
+            false => (self.experiment.free_cases(), self.experiment.fixed_cases(self.machine)),
+        };
         let rows = |cases: &[Case]| cases.iter().filter(|case| !case.is_search()).count() as u64;
         let again = rows(&free) + u64::from(!fixed.is_empty());
         let count = (free.len() + fixed.len()) as u64 + again * (self.seeds - 1);
@@ -178,6 +190,7 @@ impl<'a> Laboratory<'a> {
             seconds: self.experiment.seconds,
             programs: self.experiment.titles().into_iter().map(str::to_owned).collect(),
             copies: self.experiment.kernel == KernelName::Replication,
+            watched: self.watched,
             best_fixed: best,
             cases: reports,
         })
@@ -254,11 +267,15 @@ mod tests {
         }
         let names = |line: &[&str]| -> Result<Vec<&str>, String> {
             let command = Command::try_parse_from([&["experiments"], line].concat());
-            let chosen = chosen(&command.map_err(|error| error.to_string())?.arguments.names);
+            let arguments = command.map_err(|error| error.to_string())?.arguments;
+            let chosen = chosen(&arguments.names, arguments.watched);
             Ok(chosen.iter().map(|experiment| experiment.name).collect())
         };
         assert_eq!(names(&[]).expect("all").len(), EXPERIMENTS.len());
         assert_eq!(names(&["sam"]).expect("one"), ["sam"]);
+        let watched = names(&["--watched"]).expect("all on the usual kernel");
+        assert!(watched.contains(&"fleeting") && !watched.contains(&"copies"), "{watched:?}");
+        assert_eq!(names(&["--watched", "copies"]).expect("as named"), ["copies"]);
         let error = names(&["x"]).expect_err("unknown");
         assert!(error.contains("'x'"), "{error}");
         for experiment in &EXPERIMENTS {

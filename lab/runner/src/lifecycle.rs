@@ -18,7 +18,7 @@ use crate::lab::{Lab, cut_machine};
 use crate::programs::guest::add_package;
 use crate::vm::{Boot, Emulation};
 
-/// Host time after which the guest is given up. On two free CPUs it takes three to four minutes.
+/// Host time after which the guest is given up. On two free CPUs it takes four to six minutes.
 const LIMIT: Duration = Duration::from_secs(900);
 const MACHINE: &str = "nmass-2";
 const CPUS_PER_NODE: u32 = 2;
@@ -27,6 +27,8 @@ const NODE_BYTES: u64 = 512 << 20;
 
 const PACKAGE_PATH: &str = "/root/rondpoint.deb";
 const SCRIPT_PATH: &str = "/root/lifecycle.sh";
+/// The lab's workloads. No name with `rondpoint`: the script looks for files that the purge left.
+const JAM_PATH: &str = "/usr/local/bin/jam";
 const SERVICE_PATH: &str = "/root/check";
 /// Runs the script, then says on the report's port that all is done, and powers off.
 const SERVICE: &str = r#"#!/bin/sh
@@ -137,6 +139,7 @@ fn guest(lab: &Lab, arguments: &Arguments) -> Result<Initramfs> {
     let script = fs::read_to_string(&arguments.script)
         .with_context(|| arguments.script.display().to_string())?;
     guest.add_script(script, SCRIPT_PATH);
+    guest.add_file(&lab.built.workloads, JAM_PATH)?;
     guest.add_file(&arguments.package, PACKAGE_PATH)?;
     Ok(guest)
 }
@@ -183,9 +186,11 @@ impl<'a> Outcome<'a> {
         self.lines.iter().filter(|line| line.starts_with(tag)).count()
     }
 
-    /// A script that checked nothing shows nothing.
+    /// A script that checked nothing shows nothing. The guest has all that a part needs, so a part
+    /// that was not tried shows a fault of the guest.
     fn is_good(&self) -> bool {
-        self.status == "0" && self.count("FAILED ") == 0 && self.count("ok ") > 0
+        let missed = self.count("FAILED ") + self.count("not tried");
+        self.status == "0" && missed == 0 && self.count("ok ") > 0
     }
 
     /// The checks; the journal too where one failed.
@@ -216,5 +221,58 @@ mod tests {
         assert!(!Outcome::of("ok a\nended 127\n").expect("an end").is_good());
         assert!(!Outcome::of("ended 0\n").expect("an end").is_good());
         assert!(Outcome::of("ok a\n").is_err());
+        let left_out = Outcome::of("ok a\nnot tried: placed\nended 0\n").expect("an end");
+        assert!(!left_out.is_good());
+    }
+
+    /// The text of a function of the script.
+    fn of_script(name: &str) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/lifecycle.sh");
+        let script = fs::read_to_string(path).expect("the script");
+        let head = format!("{name}() {{");
+        let mut text = String::new();
+        for line in script.lines().skip_while(|line| !line.starts_with(&head)) {
+            let _ = writeln!(text, "{line}");
+            if line.ends_with('}') && (line == "}" || line.starts_with(&head)) {
+                return text;
+            }
+        }
+        panic!("the script has no function {name}")
+    }
+
+    /// Whether a shell with these functions ends well.
+    fn succeeds(name: &str, others: &str) -> bool {
+        let text = format!("{others}\n{}{name}", of_script(name));
+        let output = std::process::Command::new("sh").arg("-uc").arg(&text).output();
+        output.expect("a shell").status.success()
+    }
+
+    #[test]
+    fn a_program_that_has_ended_has_no_narrow_mask() {
+        // A process that was waited for, then the shell itself.
+        for (pid, mask, expected) in
+            [("$ended", "", false), ("$$", "0-3", false), ("$$", "0-1", true)]
+        {
+            let own = format!(
+                "true & ended=$!; wait $ended; all=0-3; jammed={pid}; busy={pid}\n\
+                 masks_of_jam() {{ echo '{mask}'; }}\ncpus_of() {{ echo '{mask}'; }}"
+            );
+            assert_eq!(succeeds("jam_is_narrow", &own), expected, "{pid} {mask}");
+            assert_eq!(succeeds("is_narrow", &own), expected, "{pid} {mask}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_confirms_what_the_daemon_says_that_it_moved() {
+        let confirmed = |pages: u32, said: &str| {
+            let own = format!(
+                "before=7\nof_jam() {{ echo {said}; }}\nmigrated() {{ echo {}; }}",
+                7 + pages
+            );
+            succeeds("kernel_has_moved", &own)
+        };
+        assert!(confirmed(100, "409600") && confirmed(900, "4096000"));
+        assert!(!confirmed(99, "4096") && !confirmed(1, ""), "below a hundred");
+        assert!(!confirmed(899, "4096000"), "the daemon says that there were a thousand");
     }
 }

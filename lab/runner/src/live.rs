@@ -28,11 +28,12 @@ mod threads;
 mod twelve;
 mod without_pmu;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rondpoint_machine::Machine;
 
 use crate::batch::{Batch, Task, default_jobs};
@@ -145,11 +146,31 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+    /// Of daemon-twelve, or of lies more-lies missing-units: write the JSON of docs/results;
+    /// `./x results` makes the page
+    #[arg(long, value_name = "FILE", requires = "checks")]
+    results: Option<PathBuf>,
 }
 
 /// Runs the checks and prints what was found; exit status 1 when something does not hold.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let lab = Lab::open_at(&arguments.start)?;
+    let findings = match &arguments.results {
+        None => found(&lab, arguments)?,
+        Some(file) if arguments.checks == ["daemon-twelve"] => twelve::write(&lab, file)?,
+        Some(file) if arguments.checks == lies::PAGE => lies::write(&lab, file)?,
+        Some(_) => bail!("--results: expected daemon-twelve alone, or {}", lies::PAGE.join(" ")),
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        print!("{}", document::table(&findings));
+    }
+    Ok(ExitCode::from(u8::from(!findings.iter().all(|finding| finding.holds))))
+}
+
+/// What the checks that were asked for found.
+fn found(lab: &Lab, arguments: &Arguments) -> Result<Vec<Finding>> {
     let asked = |check: &&Check| {
         let is_named = arguments.checks.iter().any(|asked| asked == check.name);
         is_named || arguments.checks.is_empty() && !BY_HAND.contains(&check.name)
@@ -158,17 +179,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let told = Mutex::new(Told::new(checks.len()));
     let findings = side_by_side(checks.len(), arguments.jobs, |index| {
         let (started, check) = (Instant::now(), checks[index]);
-        let findings = check.found(&lab);
+        let findings = check.found(lab);
         told.lock().expect("no thread panics with it").tell(check.name, &findings, started);
         Ok(findings)
     })?;
-    let findings = findings.concat();
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&findings)?);
-    } else {
-        print!("{}", document::table(&findings));
-    }
-    Ok(ExitCode::from(u8::from(!findings.iter().all(|finding| finding.holds))))
+    Ok(findings.concat())
 }
 
 /// One of our workloads under several placements, compared with the first, which is first touch.

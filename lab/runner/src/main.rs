@@ -25,6 +25,7 @@ mod live;
 mod machine_arguments;
 mod movers;
 mod physics;
+mod predictions;
 mod product;
 mod program;
 mod programs;
@@ -41,6 +42,7 @@ mod shell;
 mod side_by_side;
 mod stage_times;
 mod vm;
+mod watching;
 mod whole;
 
 use std::process::ExitCode;
@@ -71,6 +73,8 @@ enum Command {
     Experiments(experiments::Arguments),
     /// Real programs of Debian's packages under five placements
     Programs(programs::Arguments),
+    /// Compare what the cost model predicted with what the trials of such runs measured
+    Predictions(predictions::Arguments),
     /// Check that the emulated machines behave as their files say
     Physics(physics::Arguments),
     /// Check that Rondpoint does in the guest what it promises
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Experiments(arguments) => experiments::run(&arguments),
         Command::Programs(arguments) => programs::run(&arguments),
+        Command::Predictions(arguments) => predictions::run(&arguments),
         Command::Physics(arguments) => physics::run(&arguments),
         Command::Live(arguments) => live::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -124,6 +124,7 @@ fn notes(report: &Report) -> Vec<String> {
     let mut notes = Vec::new();
     for configuration in &report.configurations {
         notes.extend(configuration.idle.clone());
+        notes.extend(price_of_manager(configuration));
         for run in &configuration.runs {
             let name = &configuration.name;
             let summary = run.rondpoint.as_ref().and_then(|report| report.summary.as_ref());
@@ -144,6 +145,18 @@ fn notes(report: &Report) -> Vec<String> {
         notes.push(INSTRUCTIONS.to_owned());
     }
     notes
+}
+
+/// What the manager of a configuration took, by both prices; nothing where none ran.
+pub(crate) fn price_of_manager(configuration: &ConfigurationReport) -> Option<String> {
+    let runs = &configuration.runs;
+    runs.iter().any(|run| run.manager.is_some()).then(|| {
+        let ConfigurationReport { name, .. } = configuration;
+        let charged = cell(runs, 3, |run| Some(run.manager.charged_s));
+        let percent = cell(runs, 2, |run| Some(run.manager.cpu_percent));
+        let slow = cell(runs, 3, |run| Some(run.manager.slow_motion_s));
+        format!("{name}: manager {charged} CPU s, {percent} % of all; in slow motion {slow} s")
+    })
 }
 
 /// Why a last third may mean little.
@@ -195,7 +208,7 @@ mod tests {
     use crate::configuration::Configuration;
     use crate::last_third::LastThird;
     use crate::product::ProductReport;
-    use crate::result::sample_run;
+    use crate::result::{ManagerPrice, sample_run};
 
     #[test]
     fn what_the_table_cannot_say_stands_under_it() {
@@ -203,7 +216,8 @@ mod tests {
             br#"{"schema":1,"policy":"p","elapsed_s":1,"pages_moved":3,"summary":"Saw much."}"#;
         let rondpoint = Some(ProductReport::parse(said).expect("a report"));
         let last_third = Some(LastThird { unit: WorkUnit::Instructions, per_s: 1.0 });
-        let ours = RunResult { rondpoint, last_third, ..sample_run() };
+        let manager = ManagerPrice { charged_s: 0.02, slow_motion_s: 0.2, cpu_percent: 0.5 };
+        let ours = RunResult { manager, rondpoint, last_third, ..sample_run() };
         let one = |configuration, run| ConfigurationReport::new(configuration, vec![run], &[]);
         let text = report(
             &Report {
@@ -221,6 +235,9 @@ mod tests {
         );
         assert!(text.contains("\nnumad moved nothing: it did not act (it leaves"), "{text}");
         assert!(text.contains("\nrondpoint, seed 1: Saw much.\n"), "{text}");
+        let price = "\nrondpoint: manager 0.020 CPU s, 0.50 % of all; in slow motion 0.200 s\n";
+        assert!(text.contains(price), "{text}");
+        assert!(!text.contains("numad: manager"), "{text}");
         assert!(text.contains("instructions are no progress"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 120), "{text}");
     }

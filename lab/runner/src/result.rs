@@ -61,11 +61,43 @@ pub(crate) struct RunResult {
     pub(crate) pages_moved: u64,
     /// Interleaving applied late, where that was asked for and the program lasted so long.
     pub(crate) spread: Option<Spread>,
+    /// What the manager took: Rondpoint or numad. Zeros where none ran.
+    #[serde(default)]
+    pub(crate) manager: ManagerPrice,
     /// What Rondpoint says of the run, where it ran.
     pub(crate) rondpoint: Option<ProductReport>,
     pub(crate) max_rss_mib: f64,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
+}
+
+/// CPU time of a manager: its process, the kernel on its behalf, its samples. The lab charges it
+/// at full speed; the price in slow motion is that of a managed program.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ManagerPrice {
+    /// CPU seconds charged, as on the machine at full speed.
+    pub(crate) charged_s: f64,
+    /// CPU seconds of the same work in slow motion, as the lab executed it.
+    pub(crate) slow_motion_s: f64,
+    /// The charged seconds in percent of the CPU time of all programs.
+    pub(crate) cpu_percent: f64,
+}
+
+impl ManagerPrice {
+    fn of(measurement: &Measurement) -> Self {
+        let manager = &measurement.manager;
+        let busy_ns: u64 = measurement.vcpus.iter().map(|vcpu| vcpu.busy_ns).sum();
+        Self {
+            charged_s: manager.charged_ns as f64 / 1e9,
+            slow_motion_s: manager.slow_motion_ns as f64 / 1e9,
+            cpu_percent: 100.0 * manager.charged_ns as f64 / busy_ns.max(1) as f64,
+        }
+    }
+
+    /// Whether a manager ran.
+    pub(crate) fn is_some(&self) -> bool {
+        self.slow_motion_s > 0.0
+    }
 }
 
 /// All pages of the program to the nodes in turn, once.
@@ -136,6 +168,7 @@ pub(crate) fn summarise(
         pages_watched: counter("numa_pte_updates"),
         pages_moved: counter("pgmigrate_success"),
         spread: record.events.iter().find_map(spread),
+        manager: ManagerPrice::of(measurement),
         rondpoint,
         max_rss_mib: max_rss_kib as f64 / 1024.0,
         stdout,
@@ -244,9 +277,47 @@ pub(crate) fn sample_run() -> RunResult {
         pages_watched: 0,
         pages_moved: 0,
         spread: None,
+        manager: ManagerPrice::default(),
         rondpoint: None,
         max_rss_mib: 1.0,
         stdout: String::new(),
         stderr: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rondpoint_lab_init::{ManagerMeasurement, VcpuMeasurement};
+
+    use super::*;
+
+    #[test]
+    fn both_prices_of_a_manager_are_told_in_seconds_and_its_share_of_the_cpu_time() {
+        let vcpu = |busy_ns| VcpuMeasurement { busy_ns, ..VcpuMeasurement::default() };
+        let measurement = Measurement {
+            vcpus: vec![vcpu(3_000_000_000), vcpu(1_000_000_000)],
+            manager: ManagerMeasurement {
+                charged_ns: 20_000_000,
+                slow_motion_ns: 200_000_000,
+                instructions: 7,
+            },
+            ..Measurement::default()
+        };
+        let price = ManagerPrice::of(&measurement);
+        let expected = ManagerPrice { charged_s: 0.02, slow_motion_s: 0.2, cpu_percent: 0.5 };
+        assert_eq!(price, expected);
+        let json = serde_json::to_value(RunResult { manager: price, ..sample_run() });
+        let json = json.expect("plain data");
+        assert_eq!(json["manager"]["charged_s"], 0.02);
+        assert_eq!(json["manager"]["slow_motion_s"], 0.2);
+        assert!(!ManagerPrice::of(&Measurement::default()).is_some());
+    }
+
+    #[test]
+    fn a_result_without_the_price_is_read_as_one_without_a_manager() {
+        let mut json = serde_json::to_value(sample_run()).expect("plain data");
+        json.as_object_mut().expect("an object").remove("manager");
+        let run: RunResult = serde_json::from_value(json).expect("an older result");
+        assert!(!run.manager.is_some());
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     kernel: KernelName,
     /// Placements to compare, separated by commas: first-touch, interleave,
     /// interleave-late[=SECONDS], autonuma, numad, rondpoint[=POLICY[:PRESET]], rondpoint-faults,
-    /// oracle
+    /// rondpoint-observe and rondpoint-dry-run (nothing is changed), oracle
     #[arg(
         long = "config",
         value_name = "LIST",

@@ -163,7 +163,8 @@ fn flags_out_of_range_are_refused() {
     check_usage(
         &["run", "--config", "first-touch,magic", "true"],
         "'magic' for '--config <LIST>': expected one of first-touch, interleave, interleave-late, \
-         autonuma, numad, rondpoint, rondpoint-faults, rondpoint-replicate, \
+         autonuma, numad, rondpoint, rondpoint-faults, rondpoint-observe, \
+         rondpoint-dry-run, rondpoint-replicate, \
          rondpoint-replicate-dry-run, oracle",
     );
     check_usage(

@@ -1,6 +1,7 @@
 //! The swarm as a page of docs/results: rules that were broken, and work against first touch.
 
 mod kept;
+mod recordings;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Ran, verdict};
 use kept::published_commit;
 pub(crate) use kept::same_build;
+use recordings::{Recorded, told};
 
 /// Goals for the work relative to first touch: in all but one case of 1,000, and in the worst.
 const LEAST_OF_1000: f64 = 0.98;
@@ -139,6 +141,9 @@ struct Case {
     faults: bool,
     speed: Option<f64>,
     broken: Vec<Broken>,
+    /// Of its decisions.
+    #[serde(default)]
+    digest: String,
 }
 
 #[derive(Deserialize)]
@@ -185,7 +190,7 @@ impl Policy {
 }
 
 /// The page of a swarm.
-pub(super) fn page(ran: &Ran<Report>, notes: &[String], commit: &str) -> Value {
+fn page(ran: &Ran<Report>, notes: &[String], commit: &str, recorded: &[Recorded]) -> Value {
     let report = &ran.found;
     let last = report.first_seed + (report.cases as u64).saturating_sub(1);
     let word = report.mode.word();
@@ -215,21 +220,24 @@ pub(super) fn page(ran: &Ran<Report>, notes: &[String], commit: &str) -> Value {
         "digits": if report.mode == Mode::Harsh { 0 } else { 3 },
         "columns": report.mode.columns(),
         "rows": report.policies.iter().map(|one| one.row(report.mode)).collect::<Vec<_>>(),
-        "findings": findings(report, notes, ran.cpu_s),
+        "findings": findings(report, notes, ran.cpu_s, recorded),
     })
 }
 
-fn findings(report: &Report, notes: &[String], cpu_s: f64) -> Vec<String> {
+fn findings(report: &Report, notes: &[String], cpu_s: f64, recorded: &[Recorded]) -> Vec<String> {
     let word = report.mode.word();
     let mut findings = goals(report);
-    findings.extend(broken(report));
+    findings.extend(broken(report, recorded));
     findings.extend(notes.iter().cloned());
     let others = report.worst.iter().filter(|case| case.policy != JUDGED);
     findings.extend(report.worst_judged.iter().chain(others).filter_map(|case| {
         let (seed, policy, speed) = (case.seed, &case.policy, case.speed?);
         Some(format!(
             "Among the worst: seed {seed} under {policy}: {speed:.3}. \
-             `rondpoint simulate --case {seed}{word} --record {seed}.trace` records it."
+             `rondpoint simulate --case {seed}{word} --record {seed}.trace` records it. The digest \
+             of its decisions is {}.{}",
+            case.digest,
+            told(recorded, report.mode, seed)
         ))
     }));
     findings.extend(time(report.cases - report.kept, cpu_s));
@@ -303,7 +311,7 @@ fn losses(speeds: &Speeds) -> [String; 2] {
 }
 
 /// Sentences with the seeds that broke each rule, by policy.
-fn broken(report: &Report) -> Vec<String> {
+fn broken(report: &Report, recorded: &[Recorded]) -> Vec<String> {
     let mut seeds: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
     for case in &report.broken {
         for broken in &case.broken {
@@ -315,13 +323,14 @@ fn broken(report: &Report) -> Vec<String> {
         let more = seeds.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let seed = if seeds.len() == 1 { "seed" } else { "seeds" };
-        format!("Broken: {rule}, under {policy}, by {seed} {}{more}.", named.join(", "))
+        let shrunk = seeds.first().map(|one| told(recorded, report.mode, *one)).unwrap_or_default();
+        format!("Broken: {rule}, under {policy}, by {seed} {}{more}.{shrunk}", named.join(", "))
     };
     seeds.iter().map(line).collect()
 }
 
-/// Runs the swarm and writes its page. Cases in the file `kept` are not run again. Returns the
-/// number of cases that broke a rule.
+/// Runs the swarm and writes its page, the recordings and the shrunk cases. Cases in the file
+/// `kept` are not run again. Returns the number of cases that broke a rule.
 pub(crate) fn publish(
     mode: Mode,
     seeds: u64,
@@ -342,7 +351,10 @@ pub(crate) fn publish(
     }
     let ran: Ran<Report> = super::simulate(&arguments)?;
     ensure!(ran.found.mode == mode, "the simulator ran {:?}, expected {mode:?}", ran.found.mode);
-    super::write(mode.page(), &page(&ran, notes, &built))?;
+    // The page stays if a recording fails.
+    super::write(mode.page(), &page(&ran, notes, &built, &[]))?;
+    let recorded = recordings::record(mode, &ran.found)?;
+    super::write(mode.page(), &page(&ran, notes, &built, &recorded))?;
     crate::results::run()?;
     Ok(ran.found.broken.len())
 }
@@ -363,13 +375,13 @@ mod tests {
         {"policy": "sam", "cases": 1, "failed": 1, "unmeasured": 0, "speeds": null}],
         "worst": [{"seed": 4, "policy": "sam", "faults": false, "speed": 0.8, "broken": []},
                   {"seed": 2, "policy": "auto", "faults": false, "speed": 0.9, "broken": []}],
-        "worst_judged": [{"seed": 2, "policy": "auto", "faults": false, "speed": 0.9,
+        "worst_judged": [{"seed": 2, "policy": "auto", "faults": false, "speed": 0.9, "digest": "d2",
                           "broken": [{"rule": "no harm"}]}]}"#;
 
     #[test]
     fn a_page_has_each_broken_rule_with_its_seeds_and_each_goal() {
         let ran = Ran { found: serde_json::from_str(REPORT).unwrap(), cpu_s: 3.0 };
-        let json = page(&ran, &["A note.".to_string()], "abcdef1").to_string();
+        let json = page(&ran, &["A note.".to_string()], "abcdef1", &[]).to_string();
         let text = crate::results::page_of("swarm", &json).unwrap();
         for expected in [
             "| auto | 1.000 (0.900 to 1.500) | 0.900 | 0.900 | 3 | 3 | 1 |",
@@ -383,7 +395,8 @@ mod tests {
             "Broken: no harm, under auto, by seed 2.",
             "Broken: budget, under sam, by seed 3.",
             "- A note.",
-            "`rondpoint simulate --case 2 --record 2.trace`",
+            "`rondpoint simulate --case 2 --record 2.trace` records it. The digest of its decisions is \
+             d2.",
             "CPU time: 3 s, 1.50 s a case, over 2 cases",
         ] {
             assert!(text.contains(expected), "{expected}: {text}");
@@ -398,7 +411,7 @@ mod tests {
         assert_eq!(Mode::of(false, true), Mode::Harsh);
         let harsh = REPORT.replace("drawn", "harsh").replace("\"speed\": 0.9", "\"speed\": null");
         let ran = Ran { found: serde_json::from_str(&harsh).unwrap(), cpu_s: 3.0 };
-        let page = page(&ran, &[], "abcdef1").to_string();
+        let page = page(&ran, &[], "abcdef1", &[]).to_string();
         let text = crate::results::page_of(Mode::Harsh.page(), &page).unwrap();
         for expected in [
             "# The harsh swarm",
@@ -417,7 +430,8 @@ mod tests {
         let calm = REPORT.replace("drawn", "calm");
         let ran = Ran { found: serde_json::from_str(&calm).unwrap(), cpu_s: 3.0 };
         let text =
-            crate::results::page_of("swarm-calm", &page(&ran, &[], "abcdef1").to_string()).unwrap();
+            crate::results::page_of("swarm-calm", &page(&ran, &[], "abcdef1", &[]).to_string())
+                .unwrap();
         for expected in [
             "# The calm swarm: work of auto",
             "Mode: calm.",

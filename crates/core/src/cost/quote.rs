@@ -2,7 +2,7 @@
 
 use super::effect::Effect;
 use super::facts::{Evidence, Facts};
-use super::lost::{Cause, CostModel, Lost, ProcessLoss};
+use super::lost::{CAUSES, Cause, CostModel, Lost, ProcessLoss};
 use super::placement::Placement;
 use super::seen::Seen;
 use crate::model::Thread;
@@ -254,8 +254,7 @@ fn bytes_of(pages: &[PageMove]) -> f64 {
 
 fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> Change {
     let likely = if now.pace > 0.0 { then.pace / now.pace - 1.0 } else { 0.0 };
-    let evidence = facts.evidence(now.pid);
-    let error = evidence.map_or(1.0, error_of);
+    let error = facts.evidence(now.pid).map_or(1.0, |evidence| error_between(evidence, now, then));
     let cause = now.worst();
     Change {
         pid: now.pid,
@@ -265,8 +264,19 @@ fn changed(facts: &Facts, now: &ProcessLoss, then: &ProcessLoss, part: f64) -> C
     }
 }
 
-/// Relative error of a predicted change by the evidence. Without a measured latency the machine's
-/// latency is assumed, and the number of samples adds no error.
+/// Relative error of a predicted change. Latency is evidence of waits for memory. A change of lines
+/// from other caches, or of waits for CPUs, has the error of counts, however few accesses to memory
+/// were measured.
+fn error_between(evidence: Evidence, now: &ProcessLoss, then: &ProcessLoss) -> f64 {
+    let change = |cause: Cause| (now.by(cause) - then.by(cause)).abs();
+    let all: f64 = CAUSES.into_iter().map(change).sum();
+    let counted = change(Cause::Coherence) + change(Cause::WaitingForCpu);
+    let of_memory = if all > 0.0 { 1.0 - counted / all } else { 1.0 };
+    ERROR + (error_of(evidence) - ERROR) * of_memory
+}
+
+/// Relative error of a predicted change of waits for memory, by the evidence. Without a measured
+/// latency the machine's latency is assumed, and the number of samples adds no error.
 fn error_of(evidence: Evidence) -> f64 {
     let Evidence { counts_stalls, latency_accesses, knows_traffic } = evidence;
     if latency_accesses <= 0.0 || !counts_stalls || !knows_traffic {
@@ -383,6 +393,23 @@ mod tests {
         };
         assert_eq!(seconds(&[0, 1], None), 0.0, "it runs on CPU 0");
         assert!(seconds(&[2, 3], None) > 0.0 && seconds(&[0, 1], Some(1)) > 0.0);
+    }
+
+    /// Threads that exchange lines miss the caches seldom, so few of their accesses are measured.
+    #[test]
+    fn few_measured_accesses_to_memory_make_no_count_of_lines_unsure() {
+        let few = Evidence { latency_accesses: 2.0, ..COUNTED };
+        let lost = |cause: Cause| {
+            let mut loss =
+                ProcessLoss { pid: Pid(1), cpus: 4.0, ns_per_s: [0.0; CAUSES.len()], pace: 1.0 };
+            loss.ns_per_s[cause as usize] = 5e8;
+            loss
+        };
+        let nothing = ProcessLoss { ns_per_s: [0.0; CAUSES.len()], ..lost(Cause::Coherence) };
+        let error = |cause| error_between(few, &lost(cause), &nothing);
+        assert_eq!(error(Cause::Coherence), ERROR);
+        assert_eq!(error(Cause::RemoteDram), error_of(few));
+        assert!(error_of(few) > 1.0, "nothing is sure of memory");
     }
 
     #[test]

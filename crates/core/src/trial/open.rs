@@ -101,6 +101,11 @@ impl Trial {
         self.predicted().is_some_and(|change| change.abs() < LEAST_NOISE)
     }
 
+    /// Whether it ends because another policy acts in a later plan.
+    pub(super) fn gives_way_to(&self, policy: &str, plan: u64) -> bool {
+        self.policy != policy && self.is_open_to_all() && !self.plans.contains_key(&plan)
+    }
+
     /// Whether a plan only lets the memory of a process follow threads that the trial moved. The
     /// promise of the threads' move includes that gain.
     fn is_completed_by(&self, plan: &Plan, pid: Pid) -> bool {
@@ -143,6 +148,12 @@ impl Trial {
         self.after.clear();
         self.quiet = 0;
         self.waiting_since = None;
+    }
+
+    /// The reference of a trial of another policy that begins now: the windows after the action, or
+    /// those before it if they are too few.
+    pub(super) fn left(self) -> Vec<Measure> {
+        if self.quiet > MIN_TRIAL_WINDOWS { self.into_history() } else { self.before }
     }
 
     /// The windows after the action become the reference of the next trial, even after a change of

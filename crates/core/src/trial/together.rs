@@ -221,7 +221,7 @@ mod tests {
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(before), |_| false), []));
         for (number, pids) in (1..).zip(plans) {
-            trials.begin(&plan(number, pids));
+            drop(trials.begin(&plan(number, pids)));
             assert_eq!(trials.observe(&window(before), |_| false), []);
         }
         let mut told: Vec<String> = Vec::new();
@@ -254,7 +254,7 @@ mod tests {
         // On the new node the two processes share a cache. A process alone there gains.
         let mut trials = Trials::default();
         (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0, 10.0]), |_| false), []));
-        trials.begin(&plan(1, &[1, 2]));
+        drop(trials.begin(&plan(1, &[1, 2])));
         let mut away = BTreeSet::from([1, 2]);
         let mut told: Vec<String> = Vec::new();
         for late in 1..=12 {
@@ -281,7 +281,7 @@ mod tests {
     fn judged_after(pids: &[u32], program: impl Fn(bool, u32) -> Vec<f64>) -> (u32, Vec<Verdict>) {
         let mut trials = Trials::default();
         (0..6).for_each(|one| drop(trials.observe(&window(&program(false, one)), |_| false)));
-        trials.begin(&plan(1, pids));
+        drop(trials.begin(&plan(1, pids)));
         let judged = |late: u32| (late, trials.observe(&window(&program(true, late)), |_| false));
         let first = (1..=13).map(judged).find(|(_, judged)| !judged.is_empty());
         let (late, judged) = first.expect("a verdict");
@@ -337,7 +337,7 @@ mod tests {
         let told = |under_way: u64| {
             let mut trials = Trials::default();
             (0..4).for_each(|_| assert_eq!(trials.observe(&window(&[10.0]), |_| false), []));
-            trials.begin(&plan(1, &[1]));
+            drop(trials.begin(&plan(1, &[1])));
             (1..40).find_map(|late| {
                 let speed = if late <= under_way { 7.0 } else { 12.0 };
                 let window = Model { at: Nanos(late * WINDOW.0), ..window(&[speed]) };
@@ -381,7 +381,7 @@ mod tests {
             let mut trials = Trials::default();
             let pids: Vec<f64> = (1..=pid).map(|_| 10.0).collect();
             (0..4).for_each(|_| assert_eq!(trials.observe(&window(&pids), |_| false), []));
-            trials.begin(&plan(1, &[pid]));
+            drop(trials.begin(&plan(1, &[pid])));
             let mut after = pids;
             after[pid as usize - 1] = progress;
             let mut all = (0..6).flat_map(|_| trials.observe(&window(&after), |_| false));

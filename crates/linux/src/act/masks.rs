@@ -369,11 +369,10 @@ impl Masks {
         }
     }
 
-    /// The original mask of the creator, if this mask was inherited. With several possible creators
-    /// it is the CPUs that all of them had.
+    /// The original mask of the creator, if this mask was inherited by a thread that never got one
+    /// of ours. With several possible creators it is the CPUs that all of them had.
     fn inherited(&self, task: &Task, now: &CpuSet, cpuset: Option<&CpuSet>) -> Option<Original> {
-        let had =
-            |(of, held): &(&Task, &Held)| **of != *task && held.had(now, cpuset, task.started);
+        let had = |(_, held): &(&Task, &Held)| held.had(now, cpuset, task.started);
         let all: Vec<(&Task, &Held)> = self.held.iter().filter(had).collect();
         let own = all.iter().filter(|(of, _)| of.process == task.process);
         let near: Vec<_> = own.copied().collect();
@@ -401,7 +400,7 @@ impl Held {
             None => self.original.cpus == *now,
         };
         let may = |given: &Given| given.is(now, cpuset) || given.is_via(now);
-        if later.is_empty() { last_certain } else { last_certain || later.iter().any(may) }
+        last_certain || later.iter().any(may)
     }
 
     /// Whether the thread had this mask at a time, within a clock tick, which is the resolution of

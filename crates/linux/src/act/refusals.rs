@@ -44,6 +44,7 @@ fn masks_that_the_kernel_refuses_to_restore_are_tried_again_at_the_end() {
     };
     let absent = CpuSet::from_iter([8000]);
     let mut actor = held(&absent);
+    assert!(actor.has_changed_masks());
     assert_eq!(actor.release(process).0.refused, 1);
     assert_eq!(actor.begin_anew().0.refused, 1, "it is tried again");
     let restored = actor.restore_masks();

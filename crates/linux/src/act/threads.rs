@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::masks::{Change, Masks, Original, Standing, Task};
 use super::{Identity, has_ended, stat_in};
 use crate::observe::tasks::{Births, Tasks, started};
+use crate::parse::stat::TaskStat;
 use crate::root::{self, Root};
 use crate::syscall::affinity;
 use crate::syscall::time::since_boot_ns;
@@ -115,7 +116,10 @@ pub(super) fn is_gone(task: Task) -> bool {
 pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Change, StepResult> {
     let not_seen = |_| StepResult::Refused { errno: libc::EAGAIN };
     let task = find(root, wanted.process, wanted.tid).map_err(not_seen)?.ok_or(StepResult::Gone)?;
-    if task.started > wanted.seen || !wanted.process.is_there(root) {
+    let process = stat_in(root, format!("{}/stat", wanted.process.pid)).map_err(not_seen)?;
+    let is_same = |found: &TaskStat| found.is_alive() && started(found) == wanted.process.started;
+    let session = process.filter(is_same).ok_or(StepResult::Gone)?.session;
+    if task.started > wanted.seen {
         return Err(StepResult::Gone);
     }
     let now = affinity::get(thread(task)).map_err(|error| result(&error))?;
@@ -136,8 +140,6 @@ pub(super) fn prepare(root: &Root, masks: &Masks, wanted: &Wanted) -> Result<Cha
         return Err(StepResult::Refused { errno: libc::EINVAL });
     }
     let via = wanted.via.filter(|cpu| cpus.contains(*cpu));
-    let found = stat_in(root, format!("{}/stat", task.process.pid)).map_err(not_seen)?;
-    let session = found.ok_or(StepResult::Gone)?.session;
     let at = Nanos(since_boot_ns());
     Ok(Change { plan: wanted.plan, task, session, at, original, via, cpus })
 }
@@ -440,5 +442,7 @@ fn result(error: &io::Error) -> StepResult {
     }
 }
 
+#[cfg(test)]
+mod ends;
 #[cfg(test)]
 mod tests;

@@ -117,6 +117,9 @@ mod tests {
             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
         assert_eq!(mount(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
         assert_eq!(mount(""), None);
+        assert_eq!(path("0::/own (deleted)\n"), None);
+        let part = "41 31 0:38 /jobs /mnt rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount(part), None, "a part of the hierarchy");
     }
 
     /// The freezer of process 7, with these processes in its cgroup.

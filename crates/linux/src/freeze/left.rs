@@ -147,8 +147,15 @@ mod tests {
         }
         let left = Left { frozen: vec![(process, Means::Cgroup)], ..Left::default() };
         assert_eq!(restore(&root, &left), running);
-        let switch = directory.path().join("cgroups/own/cgroup.freeze");
-        assert!(std::fs::read_to_string(switch).unwrap().starts_with('0'));
+        let group = directory.path().join("cgroups/own");
+        let switch = || std::fs::read_to_string(group.join("cgroup.freeze")).unwrap();
+        assert!(switch().starts_with('0'));
+        // A cgroup above it is frozen, which its owner will thaw.
+        std::fs::write(group.join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+        assert_eq!(restore(&root, &left), running);
+        std::fs::write(group.join("cgroup.freeze"), "1\n").unwrap();
+        assert_eq!(restore(&root, &left), Restored { thawed: 1, ..Restored::default() });
+        assert!(switch().starts_with('0'));
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Stood {
     pub frozen: Duration,
     /// Why it was resumed early, or not stopped.
     pub note: Option<String>,
+    /// Whether it could not be resumed. Its guardian or a restore may still do that.
+    pub is_left: bool,
 }
 
 /// A target that is stopped, or was.
@@ -80,7 +82,7 @@ impl Still {
         match held.thaw() {
             Ok(elapsed) => self.stood.frozen = elapsed,
             Err(error) => {
-                self.stood.frozen = elapsed;
+                (self.stood.frozen, self.stood.is_left) = (elapsed, true);
                 self.stood.note = Some(format!("letting it go on: {error}"));
             }
         }

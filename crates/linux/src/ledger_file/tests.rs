@@ -321,6 +321,24 @@ fn roots_ledgers_are_in_run_and_those_of_others_are_not() {
 }
 
 #[test]
+fn run_is_for_the_machines_root_alone_and_must_be_looked_at() {
+    let error = |errno| Err(io::Error::from_raw_os_error(errno));
+    let of = |owner, user| owns_run(Ok(owner), user);
+    let found = [of(0, 0), of(0, 7), of(65534, 0), of(7, 7)];
+    assert_eq!(found, [Some(true), Some(false), Some(false), Some(false)]);
+    assert_eq!(owns_run(error(libc::ENOENT), 0), Some(false));
+    assert_eq!(owns_run(error(libc::EACCES), 0), None, "ledgers may be there");
+    let own = tempfile::tempdir().unwrap();
+    assert!(!is_of_another(own.path()) && !is_of_another(&own.path().join("absent")));
+    if effective_user() == 0 {
+        std::os::unix::fs::chown(own.path(), Some(1), None).unwrap();
+        assert!(is_of_another(own.path()));
+    } else {
+        println!("not tried further: only root gives a folder to another user");
+    }
+}
+
+#[test]
 fn a_line_that_a_full_disk_cut_is_taken_away_again() {
     // It may not grow, so that of a line across its end the first part is written.
     let (size, before) = (8192, 4000);

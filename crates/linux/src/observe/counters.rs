@@ -14,7 +14,7 @@ use std::io;
 use rondpoint_core::observation::{Counter, Counters, Event};
 use rondpoint_core::{Matrix, Nanos, Topology};
 
-use super::subject::Subject;
+use super::subject::{Subject, on_cpus};
 use crate::LinuxError;
 use crate::perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
 use crate::perf::generation::Metric;
@@ -75,12 +75,12 @@ impl TreeCounters {
         events: &[(Metric, pmu::Event)],
         room: usize,
     ) -> Result<(Self, Vec<LinuxError>), LinuxError> {
-        let mut cpus = Vec::new();
-        for cpu in 0..topology.cpu_count() {
-            let clocks = subject.open_groups(&[clock()], topology.kernel_cpu(cpu))?;
+        let clocks = on_each(subject, topology, |cpu| subject.open_groups(&[clock()], cpu))?;
+        let on = |(cpu, clocks): (usize, Vec<OpenGroup>)| {
             let last = CpuReading { cpu, cpu_time: Nanos(0), counts: Vec::new() };
-            cpus.push(CpuCounters { clocks, groups: Vec::new(), base: last.clone(), last });
-        }
+            CpuCounters { clocks, groups: Vec::new(), base: last.clone(), last }
+        };
+        let cpus: Vec<CpuCounters> = clocks.into_iter().enumerate().map(on).collect();
         let returning = subject.is_all_tasks().then(|| Returning::new(subject, topology));
         let stopped = Cell::new(false);
         let reopened = Vec::new();
@@ -101,8 +101,8 @@ impl TreeCounters {
         Ok((counters, problems))
     }
 
-    /// Opens a group on all CPUs or on none, because a sum over some CPUs would be wrong without a
-    /// sign.
+    /// Opens a group on all CPUs that are on or on none, because a sum over some of them would be
+    /// wrong without a sign.
     fn add(
         &mut self,
         part: &[(Metric, pmu::Event)],
@@ -110,10 +110,8 @@ impl TreeCounters {
         topology: &Topology,
     ) -> Result<(), LinuxError> {
         let (metrics, events): (Vec<Metric>, Vec<pmu::Event>) = part.iter().cloned().unzip();
-        let open =
-            |on: &CpuCounters| subject.open_groups(&events, topology.kernel_cpu(on.last.cpu));
-        let opened: Result<Vec<Vec<OpenGroup>>, LinuxError> = self.cpus.iter().map(open).collect();
-        for (on, tasks) in self.cpus.iter_mut().zip(opened?) {
+        let opened = on_each(subject, topology, |cpu| subject.open_groups(&events, cpu))?;
+        for (on, tasks) in self.cpus.iter_mut().zip(opened) {
             self.user_only |= tasks.iter().any(OpenGroup::is_user_only);
             on.last.counts.extend(metrics.iter().map(|metric| (*metric, Counter::default())));
             on.last.counts.sort_by_key(|(metric, _)| *metric);
@@ -178,6 +176,20 @@ impl TreeCounters {
     #[must_use]
     pub fn reopened(&self) -> &[usize] {
         &self.reopened
+    }
+}
+
+/// What opens on each CPU. A CPU that is off has no events of all tasks until it is on again. The
+/// first reading then finds that its clock stands still. A task may have events on such a CPU.
+fn on_each<T: Default>(
+    subject: &Subject,
+    topology: &Topology,
+    open: impl Fn(u32) -> Result<T, LinuxError>,
+) -> Result<Vec<T>, LinuxError> {
+    let open = |cpu| open(topology.kernel_cpu(cpu));
+    match subject.is_all_tasks() {
+        true => on_cpus(topology.cpu_count(), open),
+        false => (0..topology.cpu_count()).map(open).collect(),
     }
 }
 

@@ -281,6 +281,18 @@ fn subject(
     Subject::all_tasks()
 }
 
+/// The note where [`Opening::samples_whole_cpus_alone`].
+const ONLY_WHOLE_CPUS: &str = "this kernel samples AMD's IBS on whole CPUs only (single programs \
+    from Linux 6.2 on): counts are those of the whole machine";
+
+/// Whether the kernel takes an event on a CPU, and not on a task for a reason other than rights.
+fn only_of_cpus(
+    of_task: Result<(), LinuxError>,
+    of_cpu: impl FnOnce() -> Result<(), LinuxError>,
+) -> bool {
+    of_task.is_err_and(|error| error.errno() == Some(libc::EINVAL)) && of_cpu().is_ok()
+}
+
 impl Opening<'_> {
     /// Opens all sensors on the threads that `list` finds; their descendants inherit the events.
     ///
@@ -292,11 +304,17 @@ impl Opening<'_> {
         each_cpu: usize,
         mut list: impl FnMut() -> Result<Vec<u32>, LinuxError>,
     ) -> Result<Opened, LinuxError> {
+        let of_cpus = self.samples_whole_cpus_alone();
         let mut listed = list()?;
         let mut openings = 1;
         loop {
             let mut notes = Vec::new();
-            let subject = subject(&listed, start, self.machine, each_cpu, &mut notes);
+            let subject = if of_cpus {
+                notes.push(ONLY_WHOLE_CPUS.to_string());
+                Subject::all_tasks()
+            } else {
+                subject(&listed, start, self.machine, each_cpu, &mut notes)
+            };
             let mut opened = self.open_on(subject)?;
             opened.notes.splice(0..0, notes);
             // A task starts no other before `execve`.
@@ -311,6 +329,20 @@ impl Opening<'_> {
             listed = now;
             openings += 1;
         }
+    }
+
+    /// Whether a manager gets samples of accesses of whole CPUs alone. Kernels before 6.2 sample
+    /// AMD's IBS so (`task_ctx_nr` of `perf_ibs_op`, arch/x86/events/amd/ibs.c). Without a manager,
+    /// counts of the program alone are worth more than samples.
+    fn samples_whole_cpus_alone(&self) -> bool {
+        let Settings { managing, rung, .. } = self.settings;
+        let may_sample = *managing && matches!(rung, None | Some(Rung::Samples));
+        let period = self.available.sampling_period(self.settings.period);
+        let outside = |event: &&Event| !self.available.is_of_core(event);
+        self.available.sample.iter().find(outside).filter(|_| may_sample).is_some_and(|event| {
+            let of_cpu = || probe::sampling_of_cpu(event, period).map(drop);
+            only_of_cpus(probe::sampling(event, period).map(drop), of_cpu)
+        })
     }
 
     fn open_on(&self, subject: Subject) -> Result<Opened, LinuxError> {

@@ -141,6 +141,36 @@ fn controllers_are_counted_at_a_glance_and_in_a_pause() {
     assert_eq!(glance(&observer), None);
 }
 
+/// Number of samples of processes that do not belong to the tree.
+fn strangers(observer: &Observer, look: &Look) -> usize {
+    let Observation { samples, hint_faults, .. } = &look.observation;
+    let samples = samples.iter().chain(hint_faults).flat_map(|samples| &samples.list);
+    samples.filter(|sample| !observer.origins().contains_key(&sample.pid)).count()
+}
+
+/// A tree that is watched by all tasks of the machine, while another process takes faults.
+#[test]
+fn of_all_tasks_a_tree_alone_keeps_its_own_samples() {
+    let machine = topology::discover(&Root::live()).unwrap();
+    let settings = Settings { rung: Some(Rung::Faults), managing: true, ..Settings::default() };
+    let mut sleeper =
+        std::process::Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+    let first = Pid(sleeper.id());
+    let mut observer = Observer::open(Root::live(), machine, first, Start::Now, &settings).unwrap();
+    if observer.watch_all_tasks().is_ok() {
+        for _ in 0..3 {
+            Anonymous::new(64 * page_bytes()).unwrap().touch_every(page_bytes());
+            let look = observer.observe().unwrap();
+            let (of_others, first) = (strangers(&observer, &look), observer.origins().get(&first));
+            assert!(first.is_some() && of_others <= 1, "{of_others} of them");
+        }
+    } else {
+        println!("not tried: this user may not watch all tasks");
+    }
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+}
+
 /// From a look or from a pause. Where it is not allowed nothing changes.
 #[test]
 fn the_whole_machine_is_watched_instead_of_the_tasks() {
@@ -173,6 +203,8 @@ fn the_whole_machine_is_watched_instead_of_the_tasks() {
         assert!(is_known(&first));
         let second = observer.observe().unwrap();
         assert!(is_known(&second) && !second.observation.after_pause);
+        let of_others = strangers(&observer, &second);
+        assert!(of_others <= 1, "samples of other users' processes are nobody's business");
         let clocks = second.readings.iter().map(|cpu| cpu.cpu_time.0).sum::<u64>();
         assert_eq!(clocks > 0, observer.sensors.counters.is_some());
     }

@@ -21,13 +21,13 @@ impl OpenEvent {
     /// - the count of lost samples (before Linux 6.0);
     /// - WEIGHT_STRUCT, replaced by WEIGHT (before 5.12);
     /// - page sizes (before 5.11);
-    /// - physical addresses;
-    /// - kernel mode (`perf_event_paranoid`).
+    /// - kernel mode (`perf_event_paranoid`);
+    /// - physical addresses.
     ///
     /// [`OpenEvent::attr`] has the remaining parts.
     ///
     /// # Errors
-    /// The kernel's error of the last attempt.
+    /// The kernel's error of the last attempt; its refusal, if it takes the event in no other mode.
     pub fn open(
         name: &str,
         attr: &Attr,
@@ -35,27 +35,13 @@ impl OpenEvent {
         group: Option<BorrowedFd<'_>>,
     ) -> Result<Self, LinuxError> {
         let mut attr = attr.clone();
-        let fail = |source: io::Error| LinuxError::PerfOpen {
-            event: name.to_string(),
-            target: describe(target),
-            source,
-        };
-        let mut last = match open_sized(&mut attr, target, group) {
-            Ok(fd) => return Ok(Self { file: File::from(fd), attr }),
-            Err(error) => error,
-        };
-        for lessen in LESSENINGS {
-            let wanted = attr.clone();
-            if !lessen.applies_to(&last) || !(lessen.change)(&mut attr) {
-                attr = wanted;
-                continue;
-            }
-            match open_sized(&mut attr, target, group) {
-                Ok(fd) => return Ok(Self { file: File::from(fd), attr }),
-                Err(error) => last = error,
+        match lessened(&mut attr, group.is_some(), |attr| open_sized(attr, target, group)) {
+            Ok(fd) => Ok(Self { file: File::from(fd), attr }),
+            Err(source) => {
+                let (event, target) = (name.to_string(), describe(target));
+                Err(LinuxError::PerfOpen { event, target, source })
             }
         }
-        Err(fail(last))
     }
 
     /// Reads the count; for the leader of a group, the counts of all its `members`.
@@ -123,6 +109,36 @@ fn describe(target: Target) -> String {
         (task, -1) => format!("thread {task}"),
         (task, cpu) => format!("thread {task} on CPU {cpu}"),
     }
+}
+
+/// Tries `open` with ever fewer parts of `attr`. A unit that cannot leave kernel mode out (AMD's
+/// IBS) answers EINVAL without it. The kernel's refusal of that mode is then the reason. For a
+/// member of a group, EINVAL is about the group.
+fn lessened<T>(
+    attr: &mut Attr,
+    is_member: bool,
+    mut open: impl FnMut(&mut Attr) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = match open(attr) {
+        Err(error) => error,
+        opened => return opened,
+    };
+    let mut refused = None;
+    for lessen in LESSENINGS {
+        let wanted = attr.clone();
+        if !lessen.applies_to(&last) || !(lessen.change)(attr) {
+            *attr = wanted;
+            continue;
+        }
+        refused = refused.or(last.raw_os_error().filter(|errno| REFUSED.contains(errno)));
+        match open(attr) {
+            Err(error) => last = error,
+            opened => return opened,
+        }
+    }
+    let is_invalid = last.raw_os_error().is_some_and(|errno| UNKNOWN.contains(&errno));
+    let reason = refused.filter(|_| is_invalid && !is_member);
+    Err(reason.map_or(last, io::Error::from_raw_os_error))
 }
 
 /// Opens an event. If the kernel has a smaller structure and the rest is zero, it retries with that
@@ -198,6 +214,10 @@ fn take(word: &mut u64, bit: u64) -> bool {
 /// Ubuntu have higher levels, which need CAP_SYS_ADMIN.
 const STRICTEST_FOR_PERFMON: i64 = 2;
 
+/// Most open files that a process may have, unless `fs.nr_open` was changed (`sysctl_nr_open`,
+/// fs/file.c, Linux 6.12). The kernel refuses a higher limit, `unlimited` too.
+const MOST_FILES: u32 = 1 << 20;
+
 /// One sentence with the cause why an event could not be opened and, if one helps, a command.
 /// `holds_perfmon`: whether the caller has CAP_PERFMON, which suffices at the kernel's own default
 /// level.
@@ -227,9 +247,15 @@ pub fn cause(errno: Option<i32>, paranoid: Option<i64>) -> String {
             let level = paranoid.map_or("not readable".to_string(), |level| level.to_string());
             format!("the kernel refuses performance events (kernel.perf_event_paranoid is {level})")
         }
-        Some(libc::EMFILE | libc::ENFILE) => "too many open files for all events; \
-             `ulimit -n unlimited` (or LimitNOFILE=) allows more"
-            .to_string(),
+        Some(libc::EMFILE) => format!(
+            "too many open files for all events; `ulimit -n {MOST_FILES}` as root, or \
+             LimitNOFILE={MOST_FILES} in a unit, allows more"
+        ),
+        Some(libc::ENFILE) => {
+            "too many open files on this machine; `sudo sysctl fs.file-max=` with a larger number \
+             allows more"
+                .to_string()
+        }
         Some(libc::EBUSY) => "another profiler holds the counters; stop it first".to_string(),
         Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP) => {
             "this machine has no hardware performance counters (most virtual machines have none)"
@@ -300,6 +326,37 @@ mod tests {
         assert_eq!(error.errno(), Some(libc::ESRCH));
     }
 
+    /// The kernel's answers to an event, by whether it leaves kernel mode and physical addresses
+    /// out.
+    fn answered(is_member: bool, answer: impl Fn(bool, bool) -> i32) -> (Option<i32>, u32) {
+        let mut attr = Attr::counting(TYPE_SOFTWARE, SW_DUMMY);
+        attr.sample_type = sample_type::PHYS_ADDR;
+        let mut tries = 0;
+        let opened = lessened(&mut attr, is_member, |attr| {
+            tries += 1;
+            let is_user_only = attr.flags & flag::EXCLUDE_KERNEL != 0;
+            match answer(is_user_only, attr.sample_type & sample_type::PHYS_ADDR == 0) {
+                0 => Ok(()),
+                errno => Err(io::Error::from_raw_os_error(errno)),
+            }
+        });
+        (opened.err().and_then(|error| error.raw_os_error()), tries)
+    }
+
+    #[test]
+    fn a_unit_that_cannot_leave_kernel_mode_out_is_refused_and_not_invalid() {
+        let ibs = |is_user_only, has_no_physical| match (is_user_only, has_no_physical) {
+            (true, true) => libc::EINVAL,
+            _ => libc::EACCES,
+        };
+        assert_eq!(answered(false, ibs), (Some(libc::EACCES), 3));
+        assert_eq!(answered(true, ibs).0, Some(libc::EINVAL), "its leader may be another task's");
+        let without_physical = |_, has_no_physical| if has_no_physical { 0 } else { libc::EACCES };
+        assert_eq!(answered(false, without_physical), (None, 3));
+        assert_eq!(answered(false, |_, _| libc::ENOENT), (Some(libc::ENOENT), 1));
+        assert_eq!(answered(false, |_, _| libc::EINVAL).0, Some(libc::EINVAL), "never refused");
+    }
+
     #[test]
     fn advice_names_the_command() {
         let refused = |level, holds| advice(Some(libc::EACCES), Some(level), holds);
@@ -312,6 +369,10 @@ mod tests {
         let text = refused(-1, false);
         assert!(!text.contains("sudo") && text.contains("a container's filter"), "{text}");
         assert!(!cause(Some(libc::EACCES), Some(3)).contains("sysctl kernel"));
+        // The kernel refuses `unlimited`, to root too.
+        let text = advice(Some(libc::EMFILE), None, false);
+        assert!(text.contains("`ulimit -n 1048576` as root") && !text.contains("unlimited"));
+        assert!(advice(Some(libc::ENFILE), None, false).contains("fs.file-max"));
         assert!(advice(Some(libc::ENOENT), None, false).contains("virtual machines"));
     }
 }

@@ -16,13 +16,18 @@ static IGNORED_PIPE: AtomicBool = AtomicBool::new(false);
 static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
+    IGNORED_PIPE.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+/// Whether this process ignores a signal, as `nohup` and shells have it for what they start.
+#[must_use]
+pub fn is_ignored(number: i32) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: a null pointer changes nothing, and the kernel fills `now` unless it fails.
-    let is_ignored = unsafe {
-        libc::sigaction(libc::SIGPIPE, ptr::null(), now.as_mut_ptr()) == 0
+    unsafe {
+        libc::sigaction(number, ptr::null(), now.as_mut_ptr()) == 0
             && now.assume_init().sa_sigaction == libc::SIG_IGN
-    };
-    IGNORED_PIPE.store(is_ignored, Ordering::Relaxed);
+    }
 }
 
 /// Gives SIGPIPE the caller's disposition. For the child between `fork` and `execve`.

@@ -197,6 +197,20 @@ mod tests {
         assert!(guardian.release().is_err());
     }
 
+    /// A thread that blocks more signals than before would hand them on to each program it starts.
+    #[test]
+    fn the_signals_of_the_thread_that_starts_a_guardian_are_blocked_no_longer_than_that() {
+        let blocked = || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            status.lines().find(|line| line.starts_with("SigBlk:")).unwrap().to_string()
+        };
+        let before = blocked();
+        let null = fs::File::options().write(true).open("/dev/null").unwrap();
+        let guardian = guard(Deed::WriteZero(null.as_fd()), said(&null), LONG).unwrap();
+        assert_eq!(blocked(), before);
+        assert_eq!(guardian.release().unwrap(), End::Exited(0));
+    }
+
     /// The kernel keeps the time, so no clock that this process reads matters.
     #[test]
     fn a_guardian_does_nothing_before_its_time() {

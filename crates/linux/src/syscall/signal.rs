@@ -81,6 +81,16 @@ pub fn restore(mask: &Signals) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
+/// Sends a signal to the calling thread. A blocked one waits until it is read or unblocked.
+///
+/// # Errors
+/// EINVAL: there is no such signal.
+pub fn raise(number: i32) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let result = unsafe { libc::raise(number) };
+    check(i64::from(result)).map(|_| ())
+}
+
 /// A descriptor that becomes readable when one of the (blocked) signals is pending.
 ///
 /// # Errors
@@ -196,8 +206,7 @@ mod tests {
         let descriptor = descriptor(&set).unwrap();
         assert_eq!(next(descriptor.as_fd()).unwrap(), None);
         assert_eq!(wait_readable(&[descriptor.as_fd()], 0).unwrap(), [false]);
-        // SAFETY: a signal to this very thread, which blocks it.
-        unsafe { libc::raise(libc::SIGUSR2) };
+        raise(libc::SIGUSR2).unwrap();
         assert_eq!(wait_readable(&[descriptor.as_fd()], 1000).unwrap(), [true]);
         let arrived = Arrived { number: libc::SIGUSR2, sent_by_process: true };
         assert_eq!(next(descriptor.as_fd()).unwrap(), Some(arrived));

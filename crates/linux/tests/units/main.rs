@@ -346,4 +346,5 @@ fn hybrid_and_unknown_processors_count_the_generic_events() {
     let newer = machine_as("graviton3", Some("0x41 - 0xd84"));
     assert_eq!(newer.available.generation, "neoverse-v3");
     assert_eq!(core(&newer, Metric::StallCycles), "8:0x4005");
+    assert_eq!(core(&newer, Metric::LlcMisses), "none", "its event is the second level's");
 }

@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use rondpoint_core::cost::{CAUSES, Cause};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+
+use crate::story::words::{causes, name_of};
 
 /// Version of the protocol: of [`Status::protocol`].
 pub(crate) const VERSION: u32 = 1;
@@ -319,6 +322,14 @@ pub(crate) struct Process {
     pub(crate) moved_bytes: u64,
     pub(crate) moved_threads: u64,
     pub(crate) verdicts: Verdicts,
+}
+
+impl Process {
+    /// What it loses by cause, in words. Causes that this version does not know are left out.
+    pub(crate) fn causes(&self) -> Option<String> {
+        let lost = |cause: Cause| Some((cause, 100.0 * self.lost_by_cause.get(&name_of(cause))?));
+        causes(CAUSES.into_iter().filter_map(lost))
+    }
 }
 
 /// A thread of a process.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use ratatui::text::Span;
 use rondpoint_core::Bytes;
 
 use super::protocol::{
@@ -141,9 +142,9 @@ fn processes(text: &mut String, processes: &[Process]) {
     for process in busiest.iter().take(SHOWN) {
         let _ = writeln!(
             text,
-            "{:>8} {:<16} {:<8} {:>7} {:>6.0}% {:>9} {:>6} {:>6}  {}",
+            "{:>8} {} {:<8} {:>7} {:>6.0}% {:>9} {:>6} {:>6}  {}",
             process.pid,
-            clean(&process.name),
+            column(&clean(&process.name), 16),
             state(process.state),
             process.threads,
             process.cpu_percent,
@@ -156,6 +157,12 @@ fn processes(text: &mut String, processes: &[Process]) {
     if busiest.len() > SHOWN {
         let _ = writeln!(text, "{:>8} more: --json has all", busiest.len() - SHOWN);
     }
+}
+
+/// A name filled up to `width` cells of the terminal, of which a wide letter takes two.
+fn column(name: &str, width: usize) -> String {
+    let gap = width.saturating_sub(Span::raw(name).width());
+    format!("{name}{:gap$}", "")
 }
 
 /// `31%`, `<81%` where it may as well be nothing, `-` where it is not known.
@@ -197,6 +204,9 @@ pub(super) fn explanation(reply: &ExplainReply) -> String {
             100.0 * likely,
             100.0 * least
         );
+    }
+    if let Some(causes) = process.causes() {
+        let _ = writeln!(text, "by the cost model: {causes}");
     }
     if let Some(local) = process.local_share {
         let _ = writeln!(text, "local accesses: {}", percent(local));
@@ -331,6 +341,17 @@ mod tests {
     }
 
     #[test]
+    fn wide_letters_keep_the_columns() {
+        let process = |name: &str| Process { name: name.to_string(), ..Process::default() };
+        let mut table = String::new();
+        processes(&mut table, &["数据库", "ascii"].map(process));
+        let state = state(State::default());
+        let before = table.lines().filter_map(|line| line.split_once(state));
+        let cells: Vec<usize> = before.map(|(before, _)| Span::raw(before).width()).collect();
+        assert!(cells.len() == 2 && cells[0] == cells[1], "{table}");
+    }
+
+    #[test]
     fn nodes_have_the_kernels_numbers() {
         let process = Process {
             memory_bytes: Some(vec![4096, 8192]),
@@ -341,6 +362,17 @@ mod tests {
         let shown = explanation(&reply);
         assert!(shown.contains("memory: 4.0 KiB on node 0, 8.0 KiB on node 8"), "{shown}");
         assert!(shown.contains("threads: 3 on node 0, 1 on node 8"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_lost_is_told_by_cause() {
+        let lost = [("waiting-for-cpu", 0.0), ("remote-dram", 0.02), ("controller-queue", 0.37)];
+        let lost_by_cause = lost.map(|(cause, share)| (cause.to_string(), share)).into();
+        let process = Process { lost_by_cause, ..Process::default() };
+        let shown = explanation(&ExplainReply { process, ..ExplainReply::default() });
+        let line = "\nby the cost model: queue at a memory controller 37 %, remote memory 2 %\n";
+        assert!(shown.contains(line), "{shown}");
+        assert!(!explanation(&ExplainReply::default()).contains("cost model"));
     }
 
     #[test]

@@ -66,7 +66,11 @@ pub(super) struct Known {
     pub(super) facts: Facts,
     pub(super) threads: u32,
     pub(super) is_kernel_thread: bool,
+    /// CPUs used by the children that it reaped since the reading before. A child that ran for long
+    /// counts at once, so this may be more than the machine has.
+    pub(super) reaped_cpus: f64,
     cpu_ticks: u64,
+    reaped_ticks: u64,
     waits: Option<Waits>,
     read_at: Instant,
     due_after: Duration,
@@ -129,6 +133,7 @@ impl Census {
             Err(_) if self.known.contains_key(&pid) => return,
             read => read.ok().flatten(),
         };
+        let reaped_ticks = bytes.as_deref().map_or(0, reaped_ticks);
         let found = bytes.and_then(|bytes| stat::parse(&bytes).ok());
         let has_ended = found.as_ref().is_some_and(|found| !found.is_alive());
         let Some(found) = found.filter(TaskStat::is_alive) else {
@@ -139,8 +144,7 @@ impl Census {
             return;
         };
         self.unread.remove(&pid);
-        let ticks = ticks_per_second();
-        let started = Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks));
+        let started = Nanos(found.start_ticks.saturating_mul(1_000_000_000 / ticks_per_second()));
         let identity = Identity { pid, started };
         let before = self.known.get(&pid).filter(|known| known.identity == identity);
         let shortest = every.min(Duration::from_secs(1)) / LEAST_MEASURED;
@@ -153,11 +157,11 @@ impl Census {
             self.known.insert(pid, known);
             return;
         }
-        let cpus = before.and_then(|before| {
-            let elapsed = now.duration_since(before.read_at).as_secs_f64();
-            let ran = found.cpu_time_ticks.saturating_sub(before.cpu_ticks) as f64 / ticks as f64;
-            (elapsed > 0.0).then(|| ran / elapsed)
-        });
+        let rate = |used: u64, of: fn(&Known) -> u64| {
+            before.and_then(|before| before.cpus_since(of(before), used, now))
+        };
+        let cpus = rate(found.cpu_time_ticks, |before| before.cpu_ticks);
+        let reaped_cpus = rate(reaped_ticks, |before| before.reaped_ticks).unwrap_or(0.0);
         let is_idle = found.is_kernel_thread || cpus.is_some_and(|cpus| cpus < IDLE);
         let due_after = match before {
             Some(before) if is_idle => (2 * before.due_after).min(SELDOM.max(every)),
@@ -184,7 +188,9 @@ impl Census {
             facts,
             threads: found.threads,
             is_kernel_thread: found.is_kernel_thread,
+            reaped_cpus,
             cpu_ticks: found.cpu_time_ticks,
+            reaped_ticks,
             waits,
             read_at: now,
             due_after,
@@ -270,6 +276,15 @@ impl Census {
     }
 }
 
+impl Known {
+    /// CPUs that were used since this was read, when a clock was at `earlier` ticks.
+    fn cpus_since(&self, earlier: u64, ticks: u64, now: Instant) -> Option<f64> {
+        let elapsed = now.duration_since(self.read_at).as_secs_f64();
+        let used = ticks.saturating_sub(earlier) as f64 / ticks_per_second() as f64;
+        (elapsed > 0.0).then(|| used / elapsed)
+    }
+}
+
 impl Waits {
     /// Time that the threads would have run without waiting, per time that they ran. Threads may
     /// have come and gone between the two.
@@ -278,6 +293,16 @@ impl Waits {
         let waited = self.waiting_ns.saturating_sub(earlier.waiting_ns) as f64;
         if ran > 0.0 { 1.0 + waited / ran } else { 1.0 }
     }
+}
+
+/// CPU time of the children that a process has reaped, in clock ticks: fields 16 and 17 of its
+/// `stat` (proc_pid_stat(5)). 0 if they are not there.
+fn reaped_ticks(stat: &[u8]) -> u64 {
+    // Fields are counted from the last parenthesis, which field 3 follows.
+    let rest = stat.rsplit(|byte| *byte == b')').next().unwrap_or_default();
+    let fields = rest.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
+    fields.skip(16 - 3).take(2).filter_map(number).fold(0, u64::saturating_add)
 }
 
 fn waits(from: &Root, pid: Pid) -> Waits {
@@ -337,6 +362,31 @@ mod tests {
         fs::remove_dir_all(from.in_proc("7")).unwrap();
         census.look(&from, every);
         assert!(census.get(Pid(7)).is_none() && census.get(Pid(8)).is_some());
+    }
+
+    #[test]
+    fn children_that_end_between_two_looks_are_use_of_their_parent() {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        let from = Root::captured(fixture.0.path());
+        let pace = Pace { every: Duration::from_nanos(1), busy: 0.5 };
+        let mut census = Census::default();
+        fixture.process(7, 1, 0, 10);
+        let path = from.in_proc("7/stat");
+        // Fields 14 to 17: the process itself, then its children. Its name is an attack on these.
+        let line = fs::read_to_string(&path).unwrap().replace("(x)", "(x) S 1 (y)");
+        let reaped = |user: u64, system: u64| {
+            line.replace(" 0 0 0 0 20 ", &format!(" 0 0 {user} {system} 20 "))
+        };
+        fs::write(&path, reaped(1 << 40, 1 << 39)).unwrap();
+        census.look(&from, pace);
+        assert_eq!(census.get(Pid(7)).unwrap().reaped_cpus, 0.0, "nothing to compare with");
+        census.look(&from, pace);
+        assert_eq!(census.get(Pid(7)).unwrap().reaped_cpus, 0.0, "none ended since");
+        fs::write(&path, reaped(1 << 41, 1 << 39)).unwrap();
+        census.look(&from, pace);
+        let known = census.get(Pid(7)).unwrap();
+        assert_eq!(known.facts.cpus, Some(0.0), "it slept itself");
+        assert!(known.reaped_cpus > 1.0, "{}", known.reaped_cpus);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use rondpoint_core::guard::GuardSettings;
 use rondpoint_core::{Nanos, Topology};
 use rondpoint_input::Budget;
 use rondpoint_trace::PolicyChoice;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::accounts::{self, Accounts};
 use super::rules::{Match, Rules};
@@ -118,7 +119,15 @@ pub(crate) struct Control {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Metrics {
     /// A loopback address with a port; nowhere without it.
+    #[serde(deserialize_with = "address")]
     pub(crate) listen: Option<SocketAddr>,
+}
+
+/// An address, with a message that has an example.
+fn address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    let expected = || format!("`{text}`: expected an address and a port such as 127.0.0.1:9842");
+    text.parse().map(Some).map_err(|_| D::Error::custom(expected()))
 }
 
 /// The log.
@@ -250,8 +259,9 @@ impl Config {
             let found = socket.display();
             bail!("[control] socket = \"{found}\": expected an absolute path of at most 107 bytes");
         }
-        if let Some(address) = self.metrics.listen.filter(|address| !address.ip().is_loopback()) {
-            bail!("[metrics] listen = \"{address}\": expected a loopback address");
+        let is_wrong = |address: &SocketAddr| !address.ip().is_loopback() || address.port() == 0;
+        if let Some(address) = self.metrics.listen.filter(is_wrong) {
+            bail!("[metrics] listen = \"{address}\": expected a loopback address and a port");
         }
         if self.policy.policies.is_empty() {
             bail!("[policy] policies: expected at least one");
@@ -365,6 +375,11 @@ mod tests {
         assert!(mode.contains("line 1") && mode.contains("`observe` or `act`"), "{mode}");
         for (text, expected) in [
             ("[metrics]\nlisten = \"0.0.0.0:1\"", "expected a loopback address"),
+            ("[metrics]\nlisten = \"127.0.0.1:0\"", "expected a loopback address and a port"),
+            ("[metrics]\nlisten = \"localhost:1\"", "line 2: `localhost:1`: expected an"),
+            ("[manage]\nusers = [1.5]", "line 2: expected the name or the number of a user"),
+            ("[manage]\nusers = [-1]", "line 2: expected the name or the number of a user"),
+            ("[manage]\ncommands = \"java\"", "line 2"),
             ("[policy]\npolicies = []", "expected at least one"),
             ("[policy]\npolicies = [\"swap\"]", "no such policy"),
             ("[budget]\nmover_share = 2.0", "expected a share from 0 to 1"),

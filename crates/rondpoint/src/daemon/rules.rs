@@ -27,7 +27,7 @@ pub(crate) struct Match {
 /// A user as written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected the name or the number of a user, such as \"www\" or 33")]
 pub(crate) enum UserName {
     Number(u32),
     Name(String),
@@ -190,18 +190,23 @@ impl Rules {
             Some(Request::Manage) => return Choice::Take("by request".to_string()),
             None => {}
         }
-        let named = self.manage.of(facts);
-        if !self.is_large(facts) || (named.is_none() && !self.manage.is_empty()) {
-            return Choice::Pass;
+        match self.is_large(facts).then(|| self.reason(facts)).flatten() {
+            Some(why) => Choice::Take(why),
+            None => Choice::Pass,
         }
-        Choice::Take(named.unwrap_or_else(|| "by its size".to_string()))
+    }
+
+    /// Why a process with enough memory and use is managed without a request; `None` if no list
+    /// names it.
+    pub(crate) fn reason(&self, facts: &Facts) -> Option<String> {
+        let by_size = || self.manage.is_empty().then(|| "by its size".to_string());
+        self.manage.of(facts).or_else(by_size)
     }
 
     /// Whether a process that is managed already may stay so under new rules. How much CPU time it
     /// uses changes too often to end that.
     pub(crate) fn keeps(&self, facts: &Facts) -> bool {
-        let is_named = self.manage.is_empty() || self.manage.of(facts).is_some();
-        is_named && facts.resident_bytes >= self.min_memory
+        self.reason(facts).is_some() && facts.resident_bytes >= self.min_memory
     }
 
     /// Whether it is worth a closer look.

@@ -2,8 +2,10 @@
 //! begins or ends to manage process trees.
 
 mod answers;
+mod factor;
 mod losses;
 mod measured;
+mod namespace;
 mod places;
 mod remembered;
 mod requests;

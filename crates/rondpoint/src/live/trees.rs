@@ -19,6 +19,7 @@ use rondpoint_linux::ledger_file::{Entry, LedgerFile};
 use rondpoint_linux::{LinuxError, Root};
 
 use self::folders::Folders;
+use crate::ledgers;
 
 /// All trees.
 pub(crate) struct Trees {
@@ -246,13 +247,13 @@ impl Trees {
     /// kernel refused something.
     ///
     /// # Errors
-    /// The ledger cannot be removed.
+    /// As [`ledgers::close`].
     pub(crate) fn remove(&mut self, root: Pid) -> Result<Restored> {
         let Some(tree) = self.trees.remove(&root) else { return Ok(Restored::default()) };
         self.origins.retain(|_, of| *of != root);
         let restored = tree.actor.restore_masks();
         if restored.refused == 0 {
-            tree.ledger.close()?;
+            ledgers::close(tree.ledger)?;
         }
         Ok(restored)
     }
@@ -267,12 +268,13 @@ impl Trees {
         lost.map(|(root, _)| *root).collect()
     }
 
-    /// Takes the ledgers away: everything that had to be put back has been.
+    /// Takes all ledgers away: everything that had to be put back has been.
     ///
     /// # Errors
-    /// One cannot be removed.
+    /// As [`ledgers::close`], of the first that stays.
     pub(crate) fn close(self) -> Result<()> {
-        self.trees.into_values().try_for_each(|tree| Ok(tree.ledger.close()?))
+        let closed = self.trees.into_values().map(|tree| ledgers::close(tree.ledger));
+        closed.fold(Ok(()), Result::and)
     }
 }
 

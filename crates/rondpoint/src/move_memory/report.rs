@@ -95,6 +95,9 @@ pub(super) struct Report {
     /// `cgroup` or `signal`.
     frozen_by: Option<&'static str>,
     note: Option<String>,
+    /// It could not be resumed, which the note says.
+    #[serde(skip)]
+    is_left: bool,
 }
 
 impl Report {
@@ -133,6 +136,7 @@ impl Report {
             frozen_s: 0.0,
             frozen_by: None,
             note: None,
+            is_left: false,
         }
     }
 
@@ -142,8 +146,8 @@ impl Report {
             Means::Cgroup => "cgroup",
             Means::Signal => "signal",
         };
-        let frozen_by = stood.means.map(by);
-        Self { frozen_s: stood.frozen.as_secs_f64(), frozen_by, note: stood.note, ..self }
+        let (frozen_by, frozen_s) = (stood.means.map(by), stood.frozen.as_secs_f64());
+        Self { frozen_s, frozen_by, note: stood.note, is_left: stood.is_left, ..self }
     }
 
     /// Of a move that was not begun: only planned, or stopped before.
@@ -157,11 +161,13 @@ impl Report {
         self.on_sources
     }
 
-    /// Whether everything lies where it should, or that was not asked for. What others have mapped
-    /// too (every program has such pages: its libraries) stays unless asked for.
+    /// Whether everything lies where it should, or that was not asked for, and the process goes on.
+    /// What others have mapped too (every program has such pages: its libraries) stays unless asked
+    /// for.
     pub(super) fn is_good(&self) -> bool {
         let PageCounts { busy, no_memory, .. } = self.pages;
-        self.end == "planned" || self.end == "complete" && busy + no_memory + self.refused() == 0
+        let is_moved = self.end == "complete" && busy + no_memory + self.refused() == 0;
+        !self.is_left && (self.end == "planned" || is_moved)
     }
 
     /// Pages that the kernel refused to move for another cause than that others have them too.
@@ -295,6 +301,8 @@ mod tests {
         "#]]
         .assert_eq(&good.text());
         assert!(report(End::Complete, 5, 5).is_good() && !report(End::Complete, 5, 4).is_good());
+        let left = Stood { is_left: true, ..Stood::default() };
+        assert!(!report(End::Complete, 0, 0).with(left).is_good(), "it stands still");
         let bad = report(End::Refused { errno: 1 }, 5, 5);
         assert!(!bad.is_good());
         expect![[r#"
@@ -312,6 +320,7 @@ mod tests {
             means: Some(Means::Signal),
             frozen: std::time::Duration::from_millis(48),
             note: Some("it went on before the end: why".to_string()),
+            is_left: false,
         };
         expect![[r#"
             7: 100.0 MiB moved 0→1 2→3 in 50.0 ms, 2.0 GiB/s (4 workers, 9 calls, 90.0 ms in them, the longest 12.0 ms; 2 huge pages)

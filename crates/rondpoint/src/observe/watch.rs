@@ -53,6 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<u8> {
         caller.as_ref(),
         &Placement::default(),
         std::env::vars_os(),
+        None,
     )?;
     let program = prepared.program();
     let work = || -> Result<u8> {

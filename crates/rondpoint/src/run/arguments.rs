@@ -182,6 +182,10 @@ pub(crate) struct AttachArguments {
     /// unit (unit:nginx.service) or of a cgroup (cgroup:/machine.slice)
     #[arg(value_name = "PROGRAM", value_parser = Target::parse)]
     pub(super) target: Target,
+
+    /// Only if it started so many nanoseconds after boot: from the `attach` to several processes
+    #[arg(long, hide = true, value_name = "NS")]
+    pub(super) started: Option<u64>,
 }
 
 const RECORD_EXAMPLES: &str = "\

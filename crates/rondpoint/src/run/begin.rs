@@ -1,7 +1,7 @@
 //! Starts a program: at once if possible, otherwise after the sensors are opened.
 
-use anyhow::{Context as _, Result};
-use rondpoint_core::Pid;
+use anyhow::{Context as _, Result, bail};
+use rondpoint_linux::act::Identity;
 use rondpoint_linux::claim::Claim;
 use rondpoint_linux::ledger_file::LedgerFile;
 use rondpoint_linux::observe::kernel::numa_balancing;
@@ -62,11 +62,18 @@ impl Ready {
 ///
 /// # Errors
 /// Another manager has the program, it is gone, or the folder of ledgers cannot be used.
-pub(super) fn claim(preparation: &Preparation, pid: Pid) -> Result<Claim> {
-    let process = session::process_of(&Root::live(), pid)?;
+pub(super) fn claim(preparation: &Preparation, process: Identity) -> Result<Claim> {
+    if !process.lives(&Root::live())? {
+        bail!("process {}: it has ended", process.pid);
+    }
     let claim = session::claim_of(&Root::live(), process)?;
     ledgers::put_back_what_was_left(&ledgers::folder()?, &preparation.machine.topology)?;
     Ok(claim)
+}
+
+/// The same for a program of ours, which waits to be started.
+fn claim_own(preparation: &Preparation, prepared: &Prepared) -> Result<Claim> {
+    claim(preparation, session::process_of(&Root::live(), prepared.pid())?)
 }
 
 /// A ledger to write to. It is made last: the next start takes one that is left behind for that of
@@ -94,7 +101,7 @@ pub(super) fn may_begin_at_once(management: &Management, preparation: &Preparati
 /// Nothing was started: no ledger can be made.
 pub(super) fn at_once(who: &str, preparation: Preparation, prepared: Prepared) -> Result<Begun> {
     let (prepared, (claim, ledger)) =
-        prepared.first(|prepared| Ok((claim(&preparation, prepared.pid())?, ledger()?)))?;
+        prepared.first(|prepared| Ok((claim_own(&preparation, prepared)?, ledger()?)))?;
     let machine = &preparation.machine;
     let memory = memory(true, || {
         let is_balanced = numa_balancing(&Root::live()).is_some_and(|found| found.ordinary);
@@ -160,7 +167,7 @@ pub(super) fn watched(
         }
     }
     let (prepared, (ready, ledger)) = prepared.first(|prepared| {
-        let claim = claim(&preparation, prepared.pid())?;
+        let claim = claim_own(&preparation, prepared)?;
         Ok((Ready::new(preparation, claim, &mut observer)?, ledger()?))
     })?;
     let memory = memory(ready.preparation.header.guard.act, || observer.sampled());

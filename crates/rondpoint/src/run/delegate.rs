@@ -23,7 +23,7 @@ use crate::control::protocol::{
 };
 use crate::control::text;
 use crate::output::Output;
-use crate::session::{self, Prepared, Session, Turn};
+use crate::session::{self, Prepared, Session, Turn, panic_if_told};
 use crate::story::words::many;
 use crate::terminal;
 
@@ -122,8 +122,10 @@ impl Daemon {
             }
             Err(status) => return Ok(status),
         };
+        panic_if_told("delegated");
         let last = self.follow(&mut session);
         let Some(end) = session.end()? else { bail!("the program went on without us") };
+        panic_if_told("delegated-end");
         let report_of = Report {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),

@@ -21,9 +21,10 @@ use rondpoint_linux::replicas::{LIBRARY, TABLE_VARIABLE};
 use rondpoint_linux::syscall::process::User;
 use rondpoint_linux::topology::Discovered;
 
-use self::copies::{Copies, Mode, Original};
+use self::copies::{Change, Copies, Mode, Original};
 use self::outlook::Outlook;
 use super::files_read::CopiesWorth;
+use crate::session::Held;
 
 /// What was done for `--replicate`, until the program has ended.
 pub(super) struct Replication {
@@ -34,6 +35,8 @@ pub(super) struct Replication {
     outlook: Option<Outlook>,
     /// Why there are no copies, and what else there is to say.
     notes: Vec<String>,
+    /// A signal that ended this process would leave the copies in memory. Dropped after them.
+    held: Option<Held>,
 }
 
 /// What a run offers.
@@ -49,15 +52,19 @@ impl Replication {
     /// Makes the copies. Without paths there is nothing to do.
     ///
     /// # Errors
-    /// A path that is not a regular file with something in it.
+    /// A path that is not a regular file with something in it. Or a signal said to stop; it ends
+    /// this process.
     pub(super) fn prepare(request: &Request<'_>) -> Result<Self> {
         let originals = request.paths.iter().map(|path| Original::open(path, request.caller));
         let originals = originals.collect::<Result<Vec<_>>>().context("--replicate")?;
-        let mut replication =
-            Self { copies: None, originals, preload: None, outlook: None, notes: Vec::new() };
+        let (copies, preload, outlook) = (None, None, None);
+        let notes = Vec::new();
+        let mut replication = Self { copies, originals, preload, outlook, notes, held: None };
         if !request.paths.is_empty() {
+            replication.held = Some(Held::begin()?);
             match replication.make(request) {
                 Ok(copies) => replication.copies = Some(copies),
+                Err(reason) if copies::is_interruption(&reason) => return Err(reason),
                 Err(reason) => replication.notes.push(format!("no copies: {reason:#}")),
             }
         }
@@ -83,6 +90,11 @@ impl Replication {
         let copies = Copies::make(&places, &self.originals, mode, request.caller)?;
         self.preload = Some(preload);
         Ok(copies)
+    }
+
+    /// What holds signals back until the program is forked.
+    pub(super) fn held(&mut self) -> Option<&mut Held> {
+        self.held.as_mut()
     }
 
     /// The program's environment: this one's, and what the library needs.
@@ -126,6 +138,10 @@ impl Replication {
                 None => said(original.length, copies.nodes(), by_node),
             };
             let _ = writeln!(text, "replicate: {}: {line}", original.path.display());
+            if let Some(change) = original.change() {
+                let words = meanwhile(change, self.outlook.is_some());
+                let _ = writeln!(text, "replicate: {}: {words}", original.path.display());
+            }
         }
         if let Some(process) = opened.roaming.first() {
             let others = match opened.roaming.len() {
@@ -141,6 +157,27 @@ impl Replication {
             );
         }
         text
+    }
+}
+
+/// What a change of a file means for processes that have its copy, or would have it.
+fn meanwhile(change: Change, is_dry: bool) -> &'static str {
+    match (change, is_dry) {
+        (Change::Written, false) => {
+            "it was written while the program ran. A process that had opened its copy before did \
+             not see that; one that opened it later read the original"
+        }
+        (Change::Written, true) => {
+            "it was written while the program ran. A process that had opened a copy before would \
+             not have seen that: do not replicate it"
+        }
+        (Change::Replaced, false) => {
+            "it was replaced or removed while the program ran. A process that opened the new file \
+             read it without copies"
+        }
+        (Change::Replaced, true) => {
+            "it was replaced or removed while the program ran. The new file would have no copies"
+        }
     }
 }
 
@@ -225,6 +262,13 @@ mod tests {
         let opened = Opened::read(&log, 1);
         assert_eq!(opened.roaming.len(), 200_000);
         assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_dry_run_warns_of_a_file_that_the_program_writes() {
+        assert!(meanwhile(Change::Written, true).ends_with("do not replicate it"));
+        assert!(meanwhile(Change::Written, false).contains("did not see that"));
+        assert!(meanwhile(Change::Replaced, false).contains("without copies"));
     }
 
     #[test]

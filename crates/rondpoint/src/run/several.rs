@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rondpoint_core::Pid;
@@ -19,6 +20,10 @@ use crate::terminal;
 const MOST: usize = 64;
 /// How often an ended manager is looked for.
 const PATIENCE_MS: i32 = 500;
+/// Time in which managers that were told to end put back what they changed (our choice).
+const END: Duration = Duration::from_secs(10);
+/// Between two looks at managers that were told to end.
+const LOOK: Duration = Duration::from_millis(20);
 const SIGTERM: i32 = 15;
 
 /// A manager of one process.
@@ -36,8 +41,9 @@ enum Outcome {
     Managed(u8),
 }
 
-/// Runs a manager for each process until all have ended, or until we are told to stop or fail; then
-/// the managers end. The status is the worst of the managers'.
+/// Runs a manager for each process until all have ended, or until we are told to stop or fail. Then
+/// the managers end, and this waits for them, after a failure 10 s at most. The status is the worst
+/// of the managers'.
 ///
 /// # Errors
 /// No manager can be started, or all processes have ended before.
@@ -55,24 +61,46 @@ pub(super) fn attach(management: &Management, pids: &[u32]) -> Result<u8> {
     let arriving = session::stop_signals()?;
     dispositions::keep_ended_children();
     let (mut managers, mut outcomes) = (Vec::new(), Vec::new());
-    let ended = survived(|| {
+    with_managers(&mut managers, |managers| {
         for pid in pids {
             let Some(process) = Identity::of(&Root::live(), Pid(*pid)) else {
                 outcomes.push(vanished(*pid));
                 continue;
             };
             let mut command = Command::new(&own);
-            command.arg("attach").args(management.words()).arg(pid.to_string());
+            command.arg("attach").args(management.words());
+            // The number may become another process's before the manager reads it.
+            command.args(["--started", &process.started.0.to_string(), &pid.to_string()]);
             let child = command.stdin(Stdio::null()).spawn().context("starting a manager")?;
             managers.push(Manager { child, process });
         }
-        wait(&mut managers, arriving.as_fd(), &mut outcomes)
-    });
-    if ended.is_err() {
-        end(&managers);
-    }
-    ended?;
+        wait(managers, arriving.as_fd(), &mut outcomes)
+    })?;
     worst(&outcomes)
+}
+
+/// Does the work with managers. If it fails or panics, the managers end, and this waits for them,
+/// 10 s at most.
+///
+/// # Errors
+/// The work's, or its panic.
+fn with_managers(
+    managers: &mut Vec<Manager>,
+    work: impl FnOnce(&mut Vec<Manager>) -> Result<()>,
+) -> Result<()> {
+    let done = survived(|| work(managers));
+    if done.is_err() {
+        end(managers);
+        let until = Instant::now() + END;
+        let runs = |manager: &mut Manager| matches!(manager.child.try_wait(), Ok(None));
+        while managers.iter_mut().any(runs) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        if managers.iter_mut().any(runs) {
+            terminal::say("rondpoint attach: managers have not ended yet; they go on\n");
+        }
+    }
+    done
 }
 
 /// Waits for the end of all managers. On an error those that run are left in the list.
@@ -151,5 +179,29 @@ mod tests {
         assert_eq!(status(&[(Some(0), living), (None, ended)]), Ok(125), "its manager was killed");
         let none = "all 2 processes ended before it had them".to_string();
         assert_eq!(status(&[(Some(125), ended), (Some(125), ended)]), Err(none));
+    }
+
+    #[test]
+    fn a_panic_beside_managers_ends_them_and_is_told() {
+        let process = Identity::of(&Root::live(), Pid(std::process::id())).expect("this process");
+        let manager = || {
+            let child = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn();
+            Manager { child: child.expect("coreutils"), process }
+        };
+        let mut managers = vec![manager(), manager()];
+        let done = with_managers(&mut managers, |managers| {
+            managers.push(manager());
+            panic!("no room");
+        });
+        let told = done.expect_err("it panicked").to_string();
+        let ended = managers.iter_mut().map(|one| one.child.try_wait().expect("ours").is_some());
+        let ended: Vec<bool> = ended.collect();
+        for manager in &mut managers {
+            // Where the test fails, nothing stays.
+            let _ = manager.child.kill();
+            let _ = manager.child.wait();
+        }
+        assert_eq!(ended, [true, true, true], "{told}");
+        assert!(told.starts_with("a fault of rondpoint: "), "{told}");
     }
 }

@@ -1,5 +1,6 @@
 //! The story in sentences: one for each action, veto and verdict, with its price if known.
 
+use rondpoint_core::cost::Cause;
 use rondpoint_core::trial;
 use rondpoint_core::units::{Bytes, Nanos, PAGE_BYTES, SignedPercent};
 
@@ -37,15 +38,27 @@ pub(crate) fn many(number: u64, what: &str) -> String {
 }
 
 impl Process {
-    /// What it loses by cause, the largest first, as the cost model says; `None` where that is
-    /// little or not known.
+    /// What it loses by cause, as [`causes`] tells it.
     pub(crate) fn causes(&self) -> Option<String> {
-        let mut causes = self.lost_by_cause.clone();
-        causes.retain(|loss| loss.percent >= LEAST_LOSS);
-        causes.sort_by(|a, b| b.percent.total_cmp(&a.percent));
-        let names: Vec<String> =
-            causes.iter().map(|loss| format!("{} {:.0} %", loss.cause, loss.percent)).collect();
-        (!names.is_empty()).then(|| names.join(", "))
+        causes(self.lost_by_cause.iter().map(|loss| (loss.cause, loss.percent)))
+    }
+}
+
+/// What a process loses by cause in percent, the largest first, as the cost model says; `None`
+/// where that is little or not known.
+pub(crate) fn causes(lost: impl Iterator<Item = (Cause, f64)>) -> Option<String> {
+    let mut lost: Vec<(Cause, f64)> = lost.filter(|(_, percent)| *percent >= LEAST_LOSS).collect();
+    lost.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let parts: Vec<String> =
+        lost.iter().map(|(cause, percent)| format!("{cause} {percent:.0} %")).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// The name of a cause in JSON, in the protocol and in metrics, such as `remote-dram`.
+pub(crate) fn name_of(cause: Cause) -> String {
+    match serde_json::to_value(cause) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("a cause is a word: {other:?}"),
     }
 }
 

@@ -167,12 +167,25 @@ fn decision_lines(one: &DecisionRow, width: usize, screen: u16) -> Vec<Line<'sta
     std::iter::once(first).chain(more).collect()
 }
 
-/// A text in lines of at most `room` letters, broken between words where that is possible.
+/// Cells of the terminal that a text takes: a wide letter takes two, a combining accent none.
+fn cells(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A text from outside in a column of `width` cells: cut, or filled with spaces.
+fn column(text: &str, width: usize) -> String {
+    let ends = text.char_indices().map(|(begin, letter)| begin + letter.len_utf8());
+    let end = ends.take_while(|end| cells(&text[..*end]) <= width).last().unwrap_or(0);
+    let gap = width - cells(&text[..end]);
+    format!("{}{:gap$}", &text[..end], "")
+}
+
+/// A text in lines of at most `room` cells, broken between words where that is possible.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let line = lines.last().map_or(0, |line| line.chars().count());
-        match (line, line + 1 + word.chars().count() <= room) {
+        let line = lines.last().map_or(0, |line| cells(line));
+        match (line, line + 1 + cells(word) <= room) {
             (0, _) => lines.last_mut().expect("one").push_str(word),
             (_, true) => *lines.last_mut().expect("one") += &format!(" {word}"),
             (_, false) => lines.push(word.to_string()),

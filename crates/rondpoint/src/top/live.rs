@@ -163,7 +163,7 @@ fn process(process: &Process) -> ProcessRow {
         cpu_percent: process.cpu_percent,
         lost_percent: process.lost_share.map(|share| 100.0 * share),
         least_lost_percent: process.least_lost_share.map(|share| 100.0 * share),
-        causes: None,
+        causes: process.causes(),
         local_percent: process.local_share.map(|share| 100.0 * share),
         latency: process.latency_ns.map(|ns| format!("{ns:.0} ns")),
         resident_bytes: Some(process.resident_bytes),
@@ -246,6 +246,7 @@ mod tests {
                 pid: 7,
                 name: "a\u{1b}[31mpp".to_string(),
                 lost_share: Some(0.31),
+                lost_by_cause: [("link-queue".to_string(), 0.25)].into(),
                 threads_by_node: vec![1, 3],
                 ..Process::default()
             }],
@@ -273,6 +274,7 @@ mod tests {
         assert_eq!((frame.nodes[0].full_percent, frame.nodes[1].full_percent), (Some(50.0), None));
         assert_eq!(frame.traffic.as_ref().map(|traffic| traffic.rows[1][0]), Some(1.0));
         assert_eq!(frame.processes[0].lost_percent, Some(31.0));
+        assert_eq!(frame.processes[0].causes.as_deref(), Some("queue on a link 25 %"));
         assert_eq!(frame.processes[0].name, r"a\u{1b}[31mpp");
         assert_eq!(frame.decisions[0].at_s, 30.0);
         assert_eq!(frame.decisions[0].news, News::Held);

@@ -141,8 +141,8 @@ fn a_text_leaves_processes_and_decisions_with_it() {
 
 #[test]
 fn any_size_of_screen_and_machine_is_drawn() {
-    for nodes in [0, 1, 2, 8, 64] {
-        let frame = machine(nodes, 300);
+    for (nodes, processes) in [(0, 300), (1, 1), (2, 0), (2, 300), (8, 300), (64, 300)] {
+        let frame = machine(nodes, processes);
         for size in [(1, 1), (10, 3), (40, 10), (80, 24), (81, 25), (200, 60), (400, 120)] {
             for view in [View::Machine, View::Process(1), View::Process(9999), View::Decisions] {
                 let mut state = State::new();
@@ -152,6 +152,35 @@ fn any_size_of_screen_and_machine_is_drawn() {
         }
     }
     drawn((80, 24), &Frame::default(), &State::new(), None);
+}
+
+/// Names in letters of two cells each, with an accent of none, and one that is too long.
+#[test]
+fn names_of_any_script_keep_the_columns() {
+    let mut frame = machine(2, 4);
+    let names = ["数据库服务", "naı\u{308}ve", "ascii"];
+    for (process, name) in frame.processes.iter_mut().zip(names) {
+        process.name = name.to_string();
+        process.threads[0].name = name.to_string();
+    }
+    frame.processes[3].name = "服务".repeat(9);
+    // A cell has one letter here, or a letter with its accents; the second one of a wide letter is
+    // blank.
+    let cell_of = |view, text: &str, lines: usize| {
+        let mut state = State::new();
+        state.view = view;
+        let shown = drawn((120, 40), &frame, &state, None);
+        let before = shown.iter().filter_map(|line| line.split_once(text)).take(lines);
+        let is_cell = |letter: &char| *letter != '\u{308}';
+        let cells = before.map(|(before, _)| before.chars().filter(is_cell).count());
+        cells.collect::<Vec<_>>()
+    };
+    let memory = cell_of(View::Machine, "64.0 GiB", 4);
+    assert_eq!(memory, [memory[0]; 4], "the column of the memory");
+    for pid in 1..=3 {
+        let threads = cell_of(View::Process(pid), "50   50", 2);
+        assert_eq!(threads, [threads[0]; 2], "the column of the first node of process {pid}");
+    }
 }
 
 #[test]

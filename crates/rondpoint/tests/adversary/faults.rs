@@ -126,6 +126,11 @@ enum Manner {
 
 const MANNERS: [Manner; 3] = [Manner::Run, Manner::Observe, Manner::Attach];
 
+/// The lab's workload, where this runs in its guest.
+const WORKLOADS: &str = "/bin/rondpoint-workloads";
+/// Each of its threads works on memory of another node.
+const WORK: &str = "kmeans --rotate --pin --no-huge-pages --size 8M --seconds 4 --centres 1";
+
 /// Share of calls that fail, by run: some runs fail at a single call, some at one in ten.
 pub(crate) const SHARES: [f64; 4] = [0.001, 0.005, 0.02, 0.1];
 
@@ -208,30 +213,44 @@ fn is_stream(call: Call) -> bool {
 
 fn runs(_: &CpuSet) {
     let (first, runs) = (setting("RONDPOINT_SEED", 1), setting("RONDPOINT_RUNS", USUAL_RUNS));
-    // Runs, calls, spoilt calls and begun programs of each kind.
-    let mut of = BTreeMap::<Weather, [u64; 4]>::new();
+    // Runs, calls, spoilt calls, begun programs and moved pages of each kind.
+    let mut of = BTreeMap::<Weather, [u64; 5]>::new();
     let until = deadline();
     for seed in (first..first + runs).take_while(|_| Instant::now() < until) {
         let (weathers, manners) = (WEATHERS.len() as u64, MANNERS.len() as u64);
         let weather = WEATHERS[(seed % weathers) as usize];
         let manner = MANNERS[(seed / weathers % manners) as usize];
-        let (ended, has_begun) = run(seed, weather, manner);
+        let Run { ended, has_begun, moved } = run(seed, weather, manner);
         let sums = of.entry(weather).or_default();
-        for (sum, more) in sums.iter_mut().zip([1, ended.calls, ended.spoilt, has_begun.into()]) {
+        let more = [1, ended.calls, ended.spoilt, has_begun.into(), moved];
+        for (sum, more) in sums.iter_mut().zip(more) {
             *sum += more;
         }
     }
-    for (weather, [runs, calls, spoilt, begun]) in &of {
+    for (weather, [runs, calls, spoilt, begun, moved]) in &of {
         println!(
-            "{weather:?}: {runs} runs, {calls} system calls, {spoilt} spoilt, {begun} programs begun"
+            "{weather:?}: {runs} runs, {calls} system calls, {spoilt} spoilt, {begun} programs \
+             begun, {moved} pages moved"
         );
     }
-    let tried = of.values().all(|[_, _, spoilt, begun]| *spoilt > 0 && *begun > 0);
+    let tried = of.values().all(|[_, _, spoilt, begun, _]| *spoilt > 0 && *begun > 0);
     assert!(tried || runs < USUAL_RUNS, "nothing was tried");
+}
+
+/// Masks at random; in the lab, where its workload has pages to move, what moves pages.
+fn policy() -> &'static str {
+    if Path::new(WORKLOADS).exists() { "auto" } else { "shuffle" }
 }
 
 /// A program that says when it begins and when it is done.
 fn program(folder: &Path, manner: Manner) -> String {
+    if Path::new(WORKLOADS).exists() {
+        let folder = folder.display();
+        return format!(
+            "echo > {folder}/begun; {WORKLOADS} {WORK} > {folder}/out && echo > {folder}/done; \
+             exit {OWN_STATUS}"
+        );
+    }
     // `attach` comes late, and its calls take longer than untraced ones.
     let ms = if manner == Manner::Attach { 2_000 } else { 600 };
     format!(
@@ -249,7 +268,7 @@ fn command(folder: &Path, manner: Manner) -> (Command, Option<Child>) {
     let report = folder.join("report");
     match manner {
         Manner::Run => {
-            command.args(["run", "--policy", "shuffle", "--report"]).arg(report);
+            command.args(["run", "--policy", policy(), "--report"]).arg(report);
             command.arg("--").args(words);
         }
         Manner::Observe => {
@@ -260,7 +279,7 @@ fn command(folder: &Path, manner: Manner) -> (Command, Option<Child>) {
             let mut program = Command::new(&words[0]);
             program.args(&words[1..]).stdin(Stdio::null());
             let program = program.spawn().expect("sh starts");
-            command.args(["attach", "--policy", "shuffle", "--report"]).arg(report);
+            command.args(["attach", "--policy", policy(), "--report"]).arg(report);
             command.arg(program.id().to_string());
             return (command, Some(program));
         }
@@ -268,9 +287,23 @@ fn command(folder: &Path, manner: Manner) -> (Command, Option<Child>) {
     (command, None)
 }
 
-/// One managed run. Returns how it ended, and whether it was managed: the program had begun, or
-/// `attach` saw its end.
-fn run(seed: u64, weather: Weather, manner: Manner) -> (Ended, bool) {
+/// What became of a run.
+struct Run {
+    ended: Ended,
+    /// It was managed: the program had begun, or `attach` saw its end.
+    has_begun: bool,
+    /// Pages that the report says were moved.
+    moved: u64,
+}
+
+/// Pages that a report says were moved; 0 where a fault has spoilt the report.
+fn moved(report: &Path) -> u64 {
+    let text = std::fs::read(report).unwrap_or_default();
+    let report: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    report["pages_moved"].as_u64().unwrap_or(0)
+}
+
+fn run(seed: u64, weather: Weather, manner: Manner) -> Run {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let (begun, done) = (path("begun"), path("done"));
@@ -319,5 +352,5 @@ fn run(seed: u64, weather: Weather, manner: Manner) -> (Ended, bool) {
     assert!(as_promised, "{}", context());
     restore();
     assert_eq!(restore()["ledgers"], 0, "{}", context());
-    (ended, has_begun)
+    Run { ended, has_begun, moved: moved(&path("report")) }
 }

@@ -6,6 +6,8 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -21,6 +23,8 @@ use crate::{ledgers, setting};
 pub(crate) const TESTS: &[Test] = &[
     ("freezes::nothing_stays_frozen_whichever_of_mover_and_guardian_is_killed", runs),
     ("freezes::a_target_that_a_debugger_has_is_left_to_it", a_debugger_has_it),
+    ("freezes::a_target_that_nobody_could_resume_is_resumed_by_restore", nobody_resumes),
+    ("freezes::a_target_that_nobody_guards_is_not_stopped_and_no_ledger_says_so", nobody_guards),
 ];
 
 /// Runs in `./x test`: four of each kind.
@@ -63,6 +67,50 @@ fn a_debugger_has_it(_: &CpuSet) {
     assert_eq!((output.status.code(), target.state()), (Some(2), 't'));
     assert!(ledgers().is_empty());
     ptrace::detach(pid, None).expect("it is traced");
+}
+
+/// The kernel refuses the signal by which mover and guardian resume the target.
+fn nobody_resumes(_: &CpuSet) {
+    let Some(nodes) = two_nodes() else { return };
+    let target = Target::start();
+    let mut command = namespace(nodes.path());
+    mover(&mut command, &target);
+    let mut refused = 0;
+    let (ended, errors) = trace(&command, |call| {
+        let resumes =
+            call.number == libc::SYS_pidfd_send_signal && call.second == libc::SIGCONT as u64;
+        refused += u64::from(resumes);
+        if resumes { Fate::Fail(Errno::EPERM) } else { Fate::Pass }
+    });
+    let context = format!("{ended:?}\n{errors}");
+    assert!(refused >= 2 && target.is_stopped(), "{refused} signals refused: {context}");
+    assert!(errors.contains("rondpoint restore"), "{context}");
+    assert!(matches!(ended.status, WaitStatus::Exited(_, 1)), "no success: {context}");
+    assert_eq!(ledgers().len(), 1, "the only word of it is gone: {context}");
+    restore();
+    assert!(!target.is_stopped(), "the target stands still after a restore: {context}");
+    assert_eq!(restore()["ledgers"], 0, "{context}");
+}
+
+/// The system has no room for the guardian.
+fn nobody_guards(_: &CpuSet) {
+    let Some(nodes) = two_nodes() else { return };
+    let target = Target::start();
+    let mut command = namespace(nodes.path());
+    mover(&mut command, &target);
+    let (mut has_ledger, mut refused) = (false, 0);
+    let (ended, errors) = trace(&command, |call| {
+        has_ledger = has_ledger || !ledgers().is_empty();
+        let forks = matches!(call.number, libc::SYS_clone | libc::SYS_fork);
+        let is_refused = has_ledger && forks && refused == 0;
+        refused += u64::from(is_refused);
+        if is_refused { Fate::Fail(Errno::EAGAIN) } else { Fate::Pass }
+    });
+    let context = format!("{ended:?}\n{errors}");
+    assert_eq!((refused, target.is_stopped()), (1, false), "{context}");
+    assert!(matches!(ended.status, WaitStatus::Exited(_, 2)), "{context}");
+    assert!(ledgers().is_empty(), "a ledger says that it was stopped: {context}");
+    assert!(!errors.contains("stopped still"), "{context}");
 }
 
 /// A run, and what its kill met.

@@ -5,7 +5,8 @@
 //!
 //! `RONDPOINT_RUNS=N` makes N runs of each kind, and `RONDPOINT_SEED=N` begins with another seed.
 //! `RONDPOINT_SECONDS=N` begins none later. A failure prints its seed first; that seed
-//! with one run makes it again. Runs side by side need a PID namespace and a `/run` each.
+//! with one run makes it again. Runs side by side need a PID namespace and a `/run` each. In the
+//! lab (`./x lab adversary`) the settings are words, and the program is one whose pages are moved.
 
 #[cfg(target_arch = "x86_64")]
 #[path = "x86_64.rs"]

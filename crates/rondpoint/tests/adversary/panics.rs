@@ -23,13 +23,13 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// Names the place of the panic (`session::panic_if_told`).
-const SWITCH: &str = "RONDPOINT_PANIC";
+pub(crate) const SWITCH: &str = "RONDPOINT_PANIC";
 
 /// What the manager says then.
-const TOLD: &str = "a fault of rondpoint";
+pub(crate) const TOLD: &str = "a fault of rondpoint";
 
 /// Status of the managed program.
-const OWN_STATUS: i32 = 7;
+pub(crate) const OWN_STATUS: i32 = 7;
 /// Status of a failure of ours.
 const OWN_FAILURE: i32 = 125;
 
@@ -41,7 +41,7 @@ const PROGRAM: &str =
     "\"$1\" as-worker \"$2\" & while [ ! -e \"$3\" ]; do sleep 0.05; done; exit 7";
 
 /// Whether the manager has the switch; says so if it has not.
-fn has_switch() -> bool {
+pub(crate) fn has_switch() -> bool {
     let has_switch = cfg!(debug_assertions);
     if !has_switch {
         println!("not tried: a release build panics nowhere on demand");

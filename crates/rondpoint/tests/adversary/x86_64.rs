@@ -2,6 +2,7 @@
 
 pub(crate) mod attached;
 pub(crate) mod clauses;
+pub(crate) mod delegated;
 pub(crate) mod faults;
 pub(crate) mod freezes;
 #[path = "../harness/mod.rs"]
@@ -31,10 +32,14 @@ pub(crate) fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["as-worker", ready] => worker::main(Path::new(ready)),
+        ["without-counters", command @ ..] => delegated::without_counters(command),
         words => {
+            let words: Vec<&str> =
+                words.iter().copied().filter(|word| !word.contains('=')).collect();
             let tests = [
                 attached::TESTS,
                 clauses::TESTS,
+                delegated::TESTS,
                 faults::TESTS,
                 freezes::TESTS,
                 kills::TESTS,
@@ -42,15 +47,18 @@ pub(crate) fn main() -> ExitCode {
                 restores::TESTS,
             ];
             let tests = tests.concat();
-            return harness::run(&tests, words);
+            return harness::run(&tests, &words);
         }
     }
     ExitCode::SUCCESS
 }
 
-/// A number from the environment.
+/// A number from the environment, or from the last such word of the command line: a guest of the
+/// lab gives words only.
 pub(crate) fn setting(name: &str, usual: u64) -> u64 {
-    let text = std::env::var(name).ok();
+    let value = |word: &String| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let text = std::env::var(name).ok().or_else(|| words.iter().rev().find_map(value));
     text.map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: no number")))
 }
 

@@ -256,6 +256,15 @@ impl Daemon {
         asked(self.command(words))
     }
 
+    /// The same in a PID namespace of its own, as in a container. Only root may make one.
+    pub(crate) fn ask_in_namespace(&self, words: &[&str]) -> Asked {
+        let command = self.command(words);
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child"]).arg(command.get_program());
+        unshare.args(command.get_args());
+        asked(unshare)
+    }
+
     /// A copy of a program: the build's folder may be closed to other users.
     fn copy(&self, program: &Path, name: &str) -> PathBuf {
         let copy = self.folder.path().join(name);

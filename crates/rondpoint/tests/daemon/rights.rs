@@ -152,6 +152,29 @@ pub(crate) fn to_withdraw(_: &CpuSet) {
     daemon.end();
 }
 
+/// In a container a number means another process than for the daemon.
+pub(crate) fn of_a_container(_: &CpuSet) {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start("observe", &rules());
+    let sleeper = Sleepers::start(1, 0);
+    let pid = sleeper.pid(0);
+    if !daemon.ask_in_namespace(&["status"]).success {
+        println!("not tried: no PID namespaces here");
+        return;
+    }
+    for words in [&["manage", &pid][..], &["leave", &pid], &["manage", "--withdraw", &pid]] {
+        let asked = daemon.ask_in_namespace(words);
+        assert!(!asked.success && asked.errors.contains("another PID namespace"), "{asked:?}");
+    }
+    let state = || daemon.state(pid.parse().expect("a number"));
+    assert_eq!(state(), None, "nothing was asked for it");
+    assert!(daemon.ask(&["manage", &pid]).success);
+    assert_eq!(state(), Some("watched".to_string()));
+    daemon.end();
+}
+
 /// A program of root that a user's program has started, as by sudo, is none of the user's.
 pub(crate) fn to_what_others_run(_: &CpuSet) {
     if !is_root() {

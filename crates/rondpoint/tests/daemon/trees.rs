@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rondpoint_core::CpuSet;
 use rondpoint_linux::syscall::process::effective_user;
 
-use crate::fixture::{self, Daemon};
+use crate::fixture::{self, Daemon, Program};
 use crate::launcher::Launcher;
 use crate::worker::Worker;
 use crate::{Sleepers, rules};
@@ -36,6 +36,24 @@ pub(crate) fn reloaded_without_root(_: &CpuSet) {
     assert!(daemon.ask(&["reload"]).success);
     assert_ne!(daemon.state(own.child), managed);
     drop(own);
+    daemon.end();
+}
+
+/// It was asked for, and later a list names it too. Then the request is taken back.
+pub(crate) fn whose_request_was_withdrawn(_: &CpuSet) {
+    let daemon = Daemon::start("observe", &rules());
+    let program = Program::start("else-w");
+    let pid = program.pid().to_string();
+    let why = || daemon.process(program.pid()).map(|found| found["why"].clone());
+    assert!(daemon.ask(&["manage", &pid]).success);
+    assert_eq!(why(), Some("by request".into()));
+    daemon.configure("observe", &rules().replace("wanted-", "else-"));
+    assert!(daemon.ask(&["reload"]).success);
+    assert_eq!(why(), Some("by request".into()));
+    assert!(daemon.ask(&["manage", "--withdraw", &pid]).success);
+    let list = format!("command else-*{}", fixture::mark());
+    assert_eq!(why(), Some(list.into()), "the list has it, and no request");
+    assert_eq!(daemon.state(program.pid()), Some("watched".to_string()));
     daemon.end();
 }
 

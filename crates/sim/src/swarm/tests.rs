@@ -4,7 +4,6 @@ use super::*;
 use crate::catalogue;
 use crate::parallel;
 use crate::workload::{Program, Waits};
-use rondpoint_core::{CpuSet, Proposal, Reason, Tid};
 
 /// Short cases: an unoptimised core decides in these tests.
 fn short(seed: u64) -> Case {
@@ -185,31 +184,16 @@ fn a_case_in_a_file_is_checked_by_its_fields() {
     }
 }
 
-/// Whether each process is left alone at some time of 60 s, by the seconds between its changes.
-fn rests(every: &[u64]) -> bool {
-    let mut case = short(0);
-    (case.faults, case.seconds) = (None, 60.0);
-    let mut rests = Rests { steady: true, ..Rests::new(&case) };
-    for second in 1..60 {
-        for (pid, _) in (1..).zip(every).filter(|(_, every)| second % **every == 0) {
-            let action = Action::SetAffinity {
-                pid: Pid(pid),
-                tid: Tid(pid),
-                cpus: CpuSet::first(1),
-                via: None,
-            };
-            let step =
-                Proposal { policy: "test", action, reason: Reason::Other("a test".to_string()) };
-            rests.learn(Nanos::from_secs(second), &Plan { steps: vec![step], ..Plan::default() });
-        }
-    }
-    rests.check(end(&case)).is_ok()
-}
-
 #[test]
-fn each_process_must_be_left_alone_for_ten_seconds_though_not_all_at_once() {
-    assert!(rests(&[]) && rests(&[11, 12, 13]));
-    assert!(!rests(&[3]) && !rests(&[12, 8]));
+fn a_case_that_panics_breaks_a_rule_and_leaves_a_recording() {
+    let case = Case { policy: "none".to_string(), ..short(1) };
+    let result = run(&case);
+    let [broken] = result.broken.as_slice() else { panic!("{result:?}") };
+    assert_eq!((broken.rule.as_str(), result.speed), ("no panic", None));
+    assert!(broken.what.contains("a case names a policy"), "{broken:?}");
+    assert!(breaks(&case, "no panic") && !breaks(&case, "budget"));
+    let folder = tempfile::tempdir().unwrap();
+    assert!(record(&case, &folder.path().join("trace")).is_ok());
 }
 
 #[test]
@@ -283,6 +267,18 @@ fn only_a_case_whose_demand_and_processes_stay_is_steady() {
     assert!(!with(&|program| program.bursts = bursts()));
     assert!(!with(&|program| (program.instances, program.every_s) = (2, 1.0)));
     assert!(with(&|program| (program.instances, program.every_s) = (1, 1.0)));
+}
+
+#[test]
+fn every_shrunk_case_that_a_page_names_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+    for page in ["swarm", "swarm-calm", "swarm-harsh"] {
+        // A page without shrunk cases has no folder.
+        for entry in std::fs::read_dir(folder.join(page)).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            assert!(Case::load(&path).is_ok(), "{}", path.display());
+        }
+    }
 }
 
 /// The clients of a server that is left out work without requests.

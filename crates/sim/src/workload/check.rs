@@ -4,6 +4,8 @@ use super::{Bursts, Lock, Program, Region, Requests, Used, Waits, Workload, Work
 
 /// Threads of all processes that a simulated machine holds.
 const MOST_THREADS: f64 = 1e5;
+/// Accesses beyond the private caches in 1,000 instructions.
+pub(crate) const MOST_ACCESSES: f64 = 500.0;
 /// Pages of all processes, 1 TiB. The simulator keeps two bytes for each.
 const MOST_PAGES: f64 = (1_u64 << 28) as f64;
 
@@ -23,7 +25,7 @@ pub(super) fn check(program: &Program, file: &str) -> Result<(), WorkloadError> 
         ("start_s", program.start_s, 0.0..=1e5, "0 to 100,000 s"),
         ("seconds", program.seconds, 0.1..=1e5, "0.1 to 100,000 s"),
         ("cycles_per_instruction", program.cycles_per_instruction, 0.05..=100.0, "0.05 to 100"),
-        ("accesses_per_kilo", program.accesses_per_kilo, 0.0..=500.0, "0 to 500"),
+        ("accesses_per_kilo", program.accesses_per_kilo, 0.0..=MOST_ACCESSES, "0 to 500"),
         ("outstanding", program.outstanding, 0.5..=64.0, "0.5 to 64"),
         ("transfers_per_kilo", program.transfers_per_kilo, 0.0..=500.0, "0 to 500"),
         ("sharers", f64::from(program.sharers), 0.0..=1e5, "0 to 100,000"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Mean, ProgramReport, Report};
 use crate::comparison::{ConfigurationReport, Speed};
 use crate::last_third::WorkUnit;
-use crate::render::{INSTRUCTIONS, cell, pages_cells};
+use crate::render::{INSTRUCTIONS, cell, pages_cells, price_of_manager};
 
 /// Columns that a sentence may take.
 const WIDTH: usize = 116;
@@ -64,7 +64,8 @@ fn table(program: &ProgramReport, ranges: bool) -> String {
     for configuration in &program.configurations {
         text.push_str(&row(configuration, ranges));
     }
-    for sentence in program.configurations.iter().filter_map(sentence) {
+    let prices = program.configurations.iter().filter_map(price_of_manager);
+    for sentence in program.configurations.iter().filter_map(sentence).chain(prices) {
         text.push_str(&wrapped(&sentence));
     }
     text

@@ -4,13 +4,16 @@ use rondpoint_machine::Machine;
 
 use super::catalogue::{Experiment, Mappings, Program, Programs};
 use crate::configuration::Configuration;
-use crate::lab::KernelName;
 
 /// The kernel alone, with its NUMA balancing off: what everything is compared with.
 pub(super) const LINUX: &str = "Linux";
 
-/// `numactl --interleave=all`: what copies are compared with.
+/// `numactl --interleave=all`: the rival that users know.
 pub(super) const INTERLEAVED: &str = "interleaved";
+
+/// Only watched, without and with decisions.
+pub(super) const OBSERVE: &str = "observe";
+pub(super) const DRY_RUN: &str = "--dry-run";
 
 /// Guest seconds of a fixed placement, which has nothing to find out.
 const FIXED_SECONDS: u32 = 1;
@@ -24,16 +27,27 @@ pub(super) struct Case {
     pub(super) fixed: Option<Vec<usize>>,
 }
 
+/// The kernel alone, watching, and watching with decisions that are not carried out.
+pub(super) fn watched_cases() -> Vec<Case> {
+    let case = |name: &str, configuration| Case { name: name.into(), configuration, fixed: None };
+    vec![
+        case(LINUX, Configuration::FirstTouch),
+        case(OBSERVE, Configuration::Observe),
+        case(DRY_RUN, Configuration::DryRun),
+    ]
+}
+
 impl Case {
-    /// Whether one seed is enough: fixed placements, among which the best is looked for, and the
-    /// rival, which is there to be seen.
+    /// Whether one seed is enough: fixed placements, among which the best is looked for. A rival is
+    /// compared with, so it has all seeds.
     pub(super) fn is_search(&self) -> bool {
-        self.fixed.is_some() || self.configuration == Configuration::AutoNuma
+        self.fixed.is_some()
     }
 }
 
 impl Experiment {
-    /// The kernel alone, with and without its balancing, and the managers.
+    /// The kernel alone, with and without its balancing, and the managers. Programs that begin
+    /// where the kernel puts them are interleaved too.
     pub(super) fn free_cases(&self) -> Vec<Case> {
         let case =
             |name: &str, configuration| Case { name: name.into(), configuration, fixed: None };
@@ -41,7 +55,7 @@ impl Experiment {
             case(LINUX, Configuration::FirstTouch),
             case("NUMA balancing", Configuration::AutoNuma),
         ];
-        let spread = (self.kernel == KernelName::Replication)
+        let spread = matches!(self.programs, Programs::Free(_))
             .then(|| case(INTERLEAVED, Configuration::Interleave));
         let managed = self.managers.iter().map(|policy| {
             let word = format!("rondpoint={policy}");
@@ -182,6 +196,22 @@ mod tests {
         let case = &pairs.fixed_cases(&machine)[2];
         let arguments = pairs.arguments(case, &machine).join(" ");
         assert!(arguments.contains("--start 0,2 --touch 0,2 --stay"), "{arguments}");
+    }
+
+    #[test]
+    fn every_rival_of_a_free_program_has_all_seeds() {
+        let cases = named("swap").0.free_cases();
+        let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names, ["Linux", "NUMA balancing", "interleaved", "rondpoint=auto"]);
+        assert!(cases.iter().all(|case| !case.is_search()));
+    }
+
+    #[test]
+    fn what_is_watched_differs_from_the_kernel_alone_in_the_manager_only() {
+        let cases = watched_cases();
+        assert_eq!(cases[0].configuration, Configuration::FirstTouch, "the first is the base");
+        assert!(cases[1..].iter().all(|case| case.configuration.only_watches()));
+        assert!(cases.iter().all(|case| !case.is_search()), "each seed counts");
     }
 
     #[test]

@@ -74,7 +74,7 @@ const ONE_CACHE: &str = "1M";
 
 const ALONE: &[usize] = &[];
 
-pub(super) const EXPERIMENTS: [Experiment; 31] = [
+pub(super) const EXPERIMENTS: [Experiment; 32] = [
     Experiment {
         name: "sam",
         about: "the slides' worked example: T1 and T3 share data, T2 and T4 use memory on the other \
@@ -288,6 +288,14 @@ pub(super) const EXPERIMENTS: [Experiment; 31] = [
         "the same with a barrier after each round: a thread that waits is taken to the CPU that is idle next",
         &[("crowded", "wellplaced --threads 16 --size 16M")],
     ),
+    Experiment {
+        seconds: 12,
+        ..odd(
+            "sixteen-processes",
+            "sixteen processes of one thread on eight CPUs, each with memory of its own",
+            &[("process", "parts --threads 1 --size 1M"); 16],
+        )
+    },
     odd(
         "fleeting",
         "a thread on each CPU that starts one child after the other: nothing to improve",

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::comparison::{Speed, median};
 use crate::product::ProductReport;
-use crate::result::RunResult;
+use crate::result::{ManagerPrice, RunResult};
+use crate::watching::Price;
 
 /// Everything that was run. Every figure is emulated.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub(crate) struct ExperimentReport {
     /// Whether the kernel replicates, so that reports tell of copies.
     #[serde(default)]
     pub(crate) copies: bool,
+    /// Whether only the price of watching was measured.
+    #[serde(default)]
+    pub(crate) watched: bool,
     /// The fixed placement that was fastest with the first seed; `None` where none was tried.
     pub(crate) best_fixed: Option<String>,
     pub(crate) cases: Vec<CaseReport>,
@@ -69,6 +73,9 @@ pub(crate) struct Run {
     /// Local accesses in the last third of the time, percent.
     #[serde(default)]
     pub(crate) local_percent: Option<f64>,
+    /// What the manager took; zeros where none ran.
+    #[serde(default)]
+    pub(crate) manager: ManagerPrice,
     pub(crate) rondpoint: Option<ProductReport>,
 }
 
@@ -89,6 +96,7 @@ impl Run {
             last_third: Vec::new(),
             whole: Vec::new(),
             local_percent: result.late_local_percent,
+            manager: result.manager,
             rondpoint: result.rondpoint.clone(),
         };
         for number in 0..programs {
@@ -147,9 +155,18 @@ impl ExperimentReport {
         self.speed(self.best_fixed.as_ref()?)
     }
 
+    /// What a case that only watches cost the programs.
+    pub(super) fn price(&self, name: &str) -> Price {
+        let Some(case) = self.cases.iter().find(|case| case.name == name) else {
+            return Price::default();
+        };
+        let cpu_percent = Speed::of(case.runs.iter().map(|run| run.manager.cpu_percent));
+        Price { work: case.whole, cpu_percent }
+    }
+
     /// The cases in which Rondpoint ran.
     pub(super) fn managed(&self) -> impl Iterator<Item = &CaseReport> {
-        self.cases.iter().filter(|case| case.name.starts_with("rondpoint="))
+        self.cases.iter().filter(|case| case.configuration.starts_with("rondpoint"))
     }
 
     /// Of those fixed placements with as many threads on each node as far as that goes: the mean.
@@ -202,7 +219,14 @@ mod tests {
 
     fn run(seed: u64, last_third: &[f64]) -> Run {
         let last_third = last_third.to_vec();
-        Run { seed, whole: last_third.clone(), last_third, local_percent: None, rondpoint: None }
+        Run {
+            seed,
+            whole: last_third.clone(),
+            last_third,
+            local_percent: None,
+            manager: ManagerPrice::default(),
+            rondpoint: None,
+        }
     }
 
     fn case(name: &str, runs: Vec<Run>) -> CaseReport {

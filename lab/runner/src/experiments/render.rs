@@ -122,7 +122,11 @@ fn sentences(experiment: &ExperimentReport) -> Vec<String> {
         });
         let of_spread =
             spread.map_or(String::new(), |spread| format!(", {:.2} of interleaving", own / spread));
-        sentences.push(format!("{}: {of_best}{own:.2} of Linux{of_spread}.", case.name));
+        let percent = Speed::of(case.runs.iter().map(|run| run.manager.cpu_percent));
+        let percent = percent.map_or(String::new(), |speed| {
+            format!(", {:.2} % of the CPU time for the manager", speed.median)
+        });
+        sentences.push(format!("{}: {of_best}{own:.2} of Linux{of_spread}{percent}.", case.name));
     }
     sentences
 }

@@ -5,30 +5,81 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
+use super::case::{DRY_RUN, OBSERVE};
 use super::measure::{CaseReport, ExperimentReport, Report};
 use super::render;
 use crate::results::{FORMAT, cell, commit};
+use crate::watching::{self, Head, Watched};
 
-/// Writes one file for each experiment of the reports into `folder`. The title and the findings of
-/// a file that is there already stay.
+/// The page of all experiments that were only watched.
+const WATCHING: &str = "watching";
+
+/// Writes one file for each experiment of the reports into `folder`, and one for all that were only
+/// watched. The title and the findings of a file that is there already stay.
 ///
 /// # Errors
-/// A program failed in a report, or a file cannot be written.
+/// A program failed in a report, watched ones have different seeds or one name, or a file cannot be
+/// written.
 pub(super) fn write(reports: &[Report], folder: &Path) -> Result<()> {
     for report in reports {
         if let Some(failure) = report.failures.first() {
             bail!("{failure}: a result of runs that failed is none");
         }
-        for experiment in &report.experiments {
-            let path = folder.join(format!("{}.json", experiment.name));
-            let before = std::fs::read(&path).ok();
-            let before = before.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
-            let object = object(experiment, before.as_ref().unwrap_or(&Value::Null), &commit());
-            let text = serde_json::to_string_pretty(&object)? + "\n";
-            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        for experiment in report.experiments.iter().filter(|one| !one.watched) {
+            replace(&folder.join(format!("{}.json", experiment.name)), |before| {
+                object(experiment, before, &commit())
+            })?;
         }
     }
-    Ok(())
+    let watched = |report: &&Report| report.experiments.iter().any(|one| one.watched);
+    let reports: Vec<&Report> = reports.iter().filter(watched).collect();
+    let Some(first) = reports.first() else { return Ok(()) };
+    if reports.iter().any(|report| report.seeds != first.seeds) {
+        bail!("watched programs with different numbers of seeds do not make one page");
+    }
+    let all = reports.iter().flat_map(|report| &report.experiments).filter(|one| one.watched);
+    let mut names: Vec<&str> = all.map(|one| one.name.as_str()).collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        bail!("{}: watched in two of the reports", pair[0]);
+    }
+    replace(&folder.join(format!("{WATCHING}.json")), |before| {
+        object_of_watching(&reports, before, &commit())
+    })
+}
+
+/// Writes a file from what it holds; from nothing where it is missing.
+fn replace(path: &Path, make: impl FnOnce(&Value) -> Value) -> Result<()> {
+    let before = std::fs::read(path).ok();
+    let before = before.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
+    let text = serde_json::to_string_pretty(&make(&before.unwrap_or(Value::Null)))? + "\n";
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+fn object_of_watching(reports: &[&Report], before: &Value, commit: &str) -> Value {
+    let all = reports.iter().flat_map(|report| &report.experiments);
+    let experiments: Vec<&ExperimentReport> = all.filter(|one| one.watched).collect();
+    let names: Vec<&str> = experiments.iter().map(|one| one.name.as_str()).collect();
+    let mut machines: Vec<&str> = experiments.iter().map(|one| one.machine.as_str()).collect();
+    machines.sort_unstable();
+    machines.dedup();
+    let seeds = reports.first().map_or(0, |report| report.seeds);
+    let head = Head {
+        of: "the lab's programs",
+        machine: machines.join(", "),
+        seeds,
+        command: format!(
+            "./x lab experiments {} --watched --seeds {seeds} --json",
+            names.join(" ")
+        ),
+    };
+    let row = |experiment: &&ExperimentReport| Watched {
+        title: experiment.name.clone(),
+        observe: experiment.price(OBSERVE),
+        dry_run: experiment.price(DRY_RUN),
+    };
+    let rows: Vec<Watched> = experiments.iter().map(row).collect();
+    watching::object(&head, &rows, before, commit)
 }
 
 fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value {
@@ -41,21 +92,24 @@ fn object(experiment: &ExperimentReport, before: &Value, commit: &str) -> Value 
     let mut commands =
         vec![format!("./x lab experiments {} --seeds {seeds} --json", experiment.name)];
     commands.extend(experiment.cases.first().map(|first| {
-        let managed: Vec<String> =
-            experiment.managed().map(|case| case.configuration.clone()).collect();
-        let (kernel, spread) =
-            if experiment.copies { (" --kernel replication", ",interleave") } else { ("", "") };
+        let free = experiment.cases.iter().skip(1).filter(|case| !case.name.starts_with("fixed "));
+        let others: String = free.map(|case| format!(",{}", case.configuration)).collect();
+        let kernel = if experiment.copies { " --kernel replication" } else { "" };
         format!(
-            "./x lab run --machine {}{kernel} --config first-touch{spread},{} -- {}",
+            "./x lab run --machine {}{kernel} --config first-touch{others} -- {}",
             experiment.machine,
-            managed.join(","),
             quoted(&first.command)
         )
     }));
+    let fixed = experiment.best_fixed.as_ref();
+    let fixed = fixed.map_or("", |_| " Fixed placements other than the best have one seed.");
     json!({
         "format": FORMAT,
         "title": kept("title", json!(experiment.name)),
-        "about": format!("{}. Each run takes {} guest seconds.", experiment.about, experiment.seconds),
+        "about": format!(
+            "{}. Each run takes {} guest seconds.{fixed}",
+            experiment.about, experiment.seconds
+        ),
         "kind": "emulated",
         "machine": experiment.machine,
         "seeds": seeds,
@@ -126,6 +180,7 @@ mod tests {
             seconds: 2,
             programs: Vec::new(),
             copies: false,
+            watched: false,
             best_fixed: None,
             cases: vec![
                 case("Linux", speed(1.0, 1.0, 1.0)),
@@ -155,6 +210,23 @@ mod tests {
         let command =
             "./x lab run --machine sam-2 --config first-touch,rondpoint=auto -- mix 'a b'";
         assert_eq!(found["commands"][1], command);
+        let mut watched = report(&[]);
+        watched.experiments[0].watched = true;
+        watched.experiments[0].cases[1].name = OBSERVE.to_string();
+        watched.experiments[0].cases[1].whole =
+            Some(Speed { median: 0.9876, least: 0.98, most: 0.99 });
+        write(&[watched], folder.path()).expect("written");
+        let page = std::fs::read(folder.path().join("watching.json")).expect("one for all");
+        let page: Value = serde_json::from_slice(&page).expect("JSON");
+        assert_eq!(page["rows"][0]["cells"][0]["median"], 0.988);
+        assert_eq!(page["commands"][0], "./x lab experiments x --watched --seeds 3 --json");
+        let again: Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("there")).expect("JSON");
+        assert_eq!(again, found, "the page of the experiment itself stays");
+        let mut twice = [report(&[]), report(&[])];
+        twice.iter_mut().for_each(|one| one.experiments[0].watched = true);
+        let error = write(&twice, folder.path()).expect_err("two rows of one name");
+        assert_eq!(error.to_string(), "x: watched in two of the reports");
         let error = write(&[report(&["seed 2 crashed"])], folder.path()).expect_err("failed");
         assert!(error.to_string().contains("seed 2 crashed"), "{error}");
     }

@@ -1,14 +1,20 @@
 //! Wrong counters: the guest's driver gives wrong counts, as some firmware, hypervisors and tables
 //! do. `rondpoint doctor --check` has to name the metric, and must not complain about right counts.
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
 use rondpoint_machine::Processor;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::name;
 use super::processor::{doctor, playing};
 use crate::lab::Lab;
 use crate::physics::{Finding, script};
+use crate::results::{FORMAT, commit};
+
+/// The checks of which [`write`] makes a page.
+pub(super) const PAGE: [&str; 3] = ["lies", "more-lies", "missing-units"];
 
 /// What the driver is told and the metric in which the doctor has to find it.
 struct Lie {
@@ -40,6 +46,9 @@ const MORE: [Lie; 6] = [
 const MISSING: [Lie; 2] =
     [lie("missing amd_umc_5", "controller_reads"), lie("twice amd_umc", "controller_reads")];
 
+/// What is expected where no counter lies.
+const TRUTH: &str = "no lie, all compared";
+
 /// One lie of each kind of unit.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     provoked(lab, Processor::SkylakeSp, &FIRST)
@@ -55,6 +64,57 @@ pub(super) fn check_missing(lab: &Lab) -> Result<Vec<Finding>> {
     provoked(lab, Processor::AmdZen4, &MISSING)
 }
 
+/// All of them. Also writes the JSON of docs/results, of which `./x results` makes the page.
+///
+/// # Errors
+/// A guest did not come to its end, or the file cannot be written.
+pub(super) fn write(lab: &Lab, path: &Path) -> Result<Vec<Finding>> {
+    let findings = [check(lab)?, check_more(lab)?, check_missing(lab)?].concat();
+    let text = serde_json::to_string_pretty(&page(&findings, &commit()))? + "\n";
+    std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    Ok(findings)
+}
+
+/// A row for each lie and for each guest without one. What does not hold is told.
+fn page(findings: &[Finding], commit: &str) -> Value {
+    let row = |finding: &Finding| {
+        let Finding { check, target, measured, holds, .. } = finding;
+        let name = check.replace("doctor --check where ", "").replace("the driver is told: ", "");
+        json!({"name": name, "cells": [f64::from(u8::from(*holds)), target, measured]})
+    };
+    let is_lie = |finding: &&Finding| finding.target != TRUTH;
+    let lies = findings.iter().filter(is_lie).count();
+    let found = findings.iter().filter(is_lie).filter(|finding| finding.holds).count();
+    let mut told = vec![format!(
+        "`doctor --check` names the metric of {found} of {lies} provoked lies. Goal: ten, and none \
+         where every counter tells the truth."
+    )];
+    let missed = findings.iter().filter(|finding| !finding.holds);
+    told.extend(missed.map(|finding| {
+        let Finding { check, target, measured, .. } = finding;
+        format!("Missed: {check}. Expected: {target}. Found: {measured}.")
+    }));
+    json!({
+        "format": FORMAT,
+        "title": "Counters that lie, and what the doctor finds",
+        "about": "The guest's driver gives wrong counts, as some firmware, hypervisors and event \
+                  tables do. `rondpoint doctor --check` reads a known amount of memory from each \
+                  node and compares. The first row of each guest has no lie.",
+        "kind": "emulated",
+        "machine": findings.first().map_or("", |finding| finding.machine.as_str()),
+        "seeds": 1,
+        "commit": commit,
+        "commands": [format!(
+            "./x lab live {} --results docs/results/doctor-lies.json",
+            PAGE.join(" ")
+        )],
+        "digits": 0,
+        "columns": ["1: as expected", "expected", "what the doctor says"],
+        "rows": findings.iter().map(row).collect::<Vec<_>>(),
+        "findings": told,
+    })
+}
+
 /// The lies one by one, and the truth before them.
 fn provoked(lab: &Lab, processor: Processor, provoked: &[Lie]) -> Result<Vec<Finding>> {
     let machine = playing("nmass-2", processor)?;
@@ -68,12 +128,11 @@ fn provoked(lab: &Lab, processor: Processor, provoked: &[Lie]) -> Result<Vec<Fin
     let found = lies(&honest);
     let check = format!("{table}: doctor --check where every counter tells the truth");
     let holds = found.is_empty() && compared;
-    let target = "no lie, all compared";
     let told = match compared {
         true => sentences(&found),
         false => format!("{}; not all compared", sentences(&found)),
     };
-    let mut findings = vec![Finding::fact(&machine, &check, target, told, holds)];
+    let mut findings = vec![Finding::fact(&machine, &check, TRUTH, told, holds)];
     for (number, lie) in provoked.iter().enumerate() {
         let found = lies(&doctor(&record, &format!("lie{}", number + 1))?);
         let is_named = found.iter().any(|(metric, _)| metric == lie.metric);
@@ -128,6 +187,34 @@ mod tests {
         let report = json!({ "lies": [{ "metric": "a", "lie": "silent", "sentence": "a is so" }] });
         assert_eq!(sentences(&lies(&report)), "a is so");
         assert_eq!(sentences(&lies(&json!({}))), "no lie");
+    }
+
+    #[test]
+    fn the_page_counts_lies_that_were_found_and_tells_the_others() {
+        let finding = |what: &str, target, holds| {
+            let check = format!("skylake-sp: doctor --check where {what}");
+            Finding::fact("nmass-2, 2 CPUs", &check, target, "no lie".to_owned(), holds)
+        };
+        let page = page(
+            &[
+                finding("every counter tells the truth", TRUTH, true),
+                finding("the driver is told: zero cpu", "llc_misses lies", false),
+                finding("the driver is told: swap samples", "address samples lies", true),
+            ],
+            "abc",
+        );
+        let told = page["findings"].as_array().expect("sentences");
+        assert_eq!(told.len(), 2, "{told:?}");
+        let summary = told[0].as_str().expect("a sentence");
+        assert!(summary.contains("1 of 2 provoked lies"), "{summary}");
+        let missed = told[1].as_str().expect("a sentence");
+        assert!(missed.contains("zero cpu. Expected: llc_misses lies."), "{missed}");
+        assert_eq!(page["rows"][1]["name"], "skylake-sp: zero cpu");
+        assert_eq!(page["rows"][1]["cells"], json!([0.0, "llc_misses lies", "no lie"]));
+        assert_eq!(
+            page["commands"][0],
+            "./x lab live lies more-lies missing-units --results docs/results/doctor-lies.json"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rondpoint_machine::{Machine, Processor};
 use serde_json::Value;
 
 use super::name;
-use super::processor::{playing_with, unjammed_by};
+use super::processor::{playing_with, unjammed_by_carrefour};
 use super::session::{first_that_shows, report, run, verdicts};
 use crate::lab::{Lab, cut_machine};
 use crate::last_third::{pace, round_ends};
@@ -325,7 +325,7 @@ pub(super) fn check_more(lab: &Lab) -> Result<Vec<Finding>> {
     let (intel, amd) = (Processor::SkylakeSp, Processor::AmdZen4);
     let machine = playing_with("nmass-2", intel, CPUS_PER_NODE)?;
     let mut findings = on(intel, at_home().findings(lab, &machine)?);
-    findings.push(unjammed_by(lab, amd, "carrefour")?);
+    findings.push(unjammed_by_carrefour(lab, amd)?);
     let machine = playing_with("asymsched-8", amd, CPUS_PER_NODE)?;
     findings.extend(on(amd, off_the_worst().findings(lab, &machine)?));
     Ok(findings)

@@ -22,6 +22,9 @@ const SCAN_BYTES: u64 = 16 << 20;
 /// of that is plenty. In slow motion a timer interrupt takes 0.4 to 0.6 ms. The first page fault of
 /// all threads at once takes up to 1.2 ms (measured, 15 runs).
 const TICK_MS: f64 = 4.0;
+/// Rounds of the chase that a manager is charged for. The filling of its memory, and what
+/// `rondpoint` itself executes, are small beside so many.
+const CHARGED_ROUNDS: u32 = 16;
 
 /// All checks on this machine.
 pub(crate) fn check(lab: &Lab) -> Result<Vec<Finding>> {
@@ -104,6 +107,7 @@ fn price(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
          managed() {{ rondpoint run --policy observe -- \"$@\" 2> /dev/null; }}\n\
          say program {chase}\n\
          say manager manage {chase}\n\
+         say charged manage {chase} --rounds {CHARGED_ROUNDS}\n\
          say managed managed {chase}\n"
     );
     let record = run(lab, machine, "the price of a manager", &script)?;
@@ -113,12 +117,27 @@ fn price(lab: &Lab, machine: &Machine) -> Result<Vec<Finding>> {
     };
     let program = latency("program ")?;
     let speed_up = (machine.lab.manager_speed_up(), program / latency("manager ")?);
+    let walked = |tag: &str| -> Result<f64> {
+        let line = lines(&record, tag).next().with_context(|| format!("no line {tag}"))?;
+        // After the walk that it times, the chase makes another round to check its cycle.
+        Ok(value(line, "accesses")? + value(line, "lines")?)
+    };
+    let accesses = walked("manager ")? + walked("charged ")?;
+    let account = &record.measurement.as_ref().context("nothing was measured")?.manager;
     let check = "a manager's misses pass faster than a program's by".to_owned();
     let managed = "a program that a manager has started waits for DRAM as any other".to_owned();
     Ok(vec![
         Finding::near(NAME, check, speed_up, 3.0, "times"),
+        charged(account.charged_ns as f64, accesses * program / speed_up.0),
         Finding::near(NAME, managed, (program, latency("managed ")?), 3.0, "ns"),
     ])
+}
+
+/// What managers are charged, over `accesses_ns`: their accesses, each at a real one's price. What
+/// they execute beside the accesses may add half (our choice).
+fn charged(charged_ns: f64, accesses_ns: f64) -> Finding {
+    let check = "what managers are charged, over their accesses at the real machine's price";
+    Finding::between(NAME, check.to_owned(), (0.9, 1.5), charged_ns / accesses_ns, "times")
 }
 
 /// What the guest's clock sees: latency and transfer.
@@ -267,4 +286,18 @@ fn kmeans(lab: &Lab, machine: &Machine, placement: Configuration) -> Result<Reco
         Order { configuration: placement, command: &command, replicated: &[], seed: lab.seed };
     let guest = configuration::with_job(guest, &lab.installed, &order)?;
     super::script::boot(lab, machine, &format!("k-means, {placement}"), &guest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_is_charged_too_little_or_in_slow_motion_is_found() {
+        let accesses_ns = 1e6 * 90.0;
+        assert!(charged(accesses_ns, accesses_ns).holds);
+        for wrong in [0.0, 0.1, 10.0] {
+            assert!(!charged(wrong * accesses_ns, accesses_ns).holds, "{wrong} of its price");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use super::definition::Half;
 use super::report::{ProgramReport, RONDPOINT, Report};
 use crate::comparison::Speed;
 use crate::last_third::WorkUnit;
-use crate::render::{INSTRUCTIONS, cell};
+use crate::render::{INSTRUCTIONS, cell, price_of_manager};
 
 /// A table for each half with the speeds, then a table for each program, then the failures.
 pub(super) fn text(report: &Report) -> String {
@@ -113,6 +113,8 @@ fn one(program: &ProgramReport) -> String {
     }
     let idle = program.configurations.iter().filter_map(|one| one.idle.as_ref());
     idle.for_each(|sentence| text += &format!("  {sentence}\n"));
+    let prices = program.configurations.iter().filter_map(price_of_manager);
+    prices.for_each(|sentence| text += &format!("  {sentence}\n"));
     if let Some(said) = &program.said {
         let _ = writeln!(text, "  {RONDPOINT}: {said}");
     }

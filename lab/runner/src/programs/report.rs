@@ -20,6 +20,11 @@ const FIRST_TOUCH: &str = "first-touch";
 /// The row of `--replicate`.
 pub(super) const COPIES: &str = "rondpoint-replicate";
 
+/// The rows of what is only watched.
+pub(super) const OBSERVE: &str = "rondpoint-observe";
+pub(super) const DRY_RUN: &str = "rondpoint-dry-run";
+const WATCHED: [&str; 2] = [OBSERVE, DRY_RUN];
+
 /// All programs. Every figure is emulated.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
@@ -119,6 +124,18 @@ impl Report {
     /// Whether programs ran with copies of files on each node.
     pub(super) fn has_copies(&self) -> bool {
         self.configurations().contains(&COPIES)
+    }
+
+    /// Whether only the price of watching was measured.
+    pub(super) fn is_watched(&self) -> bool {
+        let names = self.configurations();
+        let is_alone = |name: &&str| *name == FIRST_TOUCH || WATCHED.contains(name);
+        names.iter().any(|name| WATCHED.contains(name)) && names.iter().all(is_alone)
+    }
+
+    /// Whether watching was measured beside placements that act. No page has both.
+    pub(super) fn is_mixed(&self) -> bool {
+        !self.is_watched() && self.configurations().iter().any(|name| WATCHED.contains(name))
     }
 
     /// The placements of all programs, in order.

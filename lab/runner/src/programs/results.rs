@@ -2,37 +2,48 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use super::definition::Half;
 use super::render::first_action;
-use super::report::{COPIES, ProgramReport, RONDPOINT, Report};
+use super::report::{COPIES, DRY_RUN, OBSERVE, ProgramReport, RONDPOINT, Report};
+use crate::comparison::Speed;
 use crate::results::{FORMAT, cell, commit, rounded};
+use crate::watching::{self, Head, Price, Watched};
 
 /// The columns behind Rondpoint's: configuration and title.
 const RIVALS: [(&str, &str); 3] =
     [("interleave", "interleave"), ("autonuma", "NUMA balancing"), ("numad", "numad")];
 
 /// Where the results of a report are kept, from the repository's root. Programs that ran with
-/// copies of their files have a page of their own.
+/// copies of their files have a page of their own, and so has what watching costs.
 pub(super) fn path_of(report: &Report) -> PathBuf {
     let names: Vec<&str> = report.programs.iter().map(|program| program.name.as_str()).collect();
-    match report.has_copies() {
-        true => PathBuf::from(format!("docs/results/replicated-{}.json", names.join("-"))),
-        false => PathBuf::from("docs/results/programs.json"),
+    if report.has_copies() {
+        return PathBuf::from(format!("docs/results/replicated-{}.json", names.join("-")));
     }
+    let name = if report.is_watched() { "watching-programs" } else { "programs" };
+    PathBuf::from(format!("docs/results/{name}.json"))
 }
 
 /// Writes the file. The findings of one that is there already stay.
 ///
 /// # Errors
-/// The file cannot be written.
+/// Programs were watched beside placements that act, or the file cannot be written.
 pub(super) fn write(report: &Report, path: &Path) -> Result<()> {
+    if report.is_mixed() {
+        let found = report.configurations().join(",");
+        bail!("{OBSERVE} and {DRY_RUN}: expected first-touch alone beside them, got {found}");
+    }
     let before = std::fs::read(path).ok();
     let before = before.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
     let findings = before.and_then(|value| value.get("findings").cloned());
-    let make = if report.has_copies() { object_of_copies } else { object };
+    let make = match (report.has_copies(), report.is_watched()) {
+        (true, _) => object_of_copies,
+        (false, true) => object_of_watching,
+        (false, false) => object,
+    };
     let object = make(report, findings.unwrap_or_else(|| json!([])), &commit());
     let text = serde_json::to_string_pretty(&object)? + "\n";
     std::fs::write(path, text).with_context(|| path.display().to_string())
@@ -65,12 +76,46 @@ fn object(report: &Report, findings: Value, commit: &str) -> Value {
         "machine": report.machine,
         "seeds": report.seeds,
         "commit": commit,
-        "commands": [format!("./x lab programs --seeds {} --json", report.seeds)],
+        "commands": [command(report)],
         "reference": 1.0,
         "columns": columns,
         "rows": rows,
         "findings": findings,
     })
+}
+
+/// The command that ran what is in the report, program by program.
+fn command(report: &Report) -> String {
+    let names: Vec<&str> = report.programs.iter().map(|program| program.name.as_str()).collect();
+    format!(
+        "./x lab programs {} --config {} --seeds {} --json",
+        names.join(" "),
+        report.configurations().join(","),
+        report.seeds
+    )
+}
+
+/// What watching costs each program.
+fn object_of_watching(report: &Report, findings: Value, commit: &str) -> Value {
+    let head = Head {
+        of: "real programs",
+        machine: report.machine.clone(),
+        seeds: report.seeds,
+        command: command(report),
+    };
+    let price = |program: &ProgramReport, configuration: &str| {
+        program.of(configuration).map_or_else(Price::default, |one| Price {
+            work: one.speed,
+            cpu_percent: Speed::of(one.runs.iter().map(|run| run.manager.cpu_percent)),
+        })
+    };
+    let row = |program: &ProgramReport| Watched {
+        title: program.title.clone(),
+        observe: price(program, OBSERVE),
+        dry_run: price(program, DRY_RUN),
+    };
+    let rows: Vec<Watched> = report.programs.iter().map(row).collect();
+    watching::object(&head, &rows, &json!({"findings": findings}), commit)
 }
 
 /// Programs that map a file, with copies of it and with other placements of it.
@@ -172,6 +217,30 @@ mod tests {
         assert_eq!(path_of(&report), Path::new("docs/results/replicated-tiles.json"));
         let title = object_of_copies(&report, json!([]), "none")["title"].to_string();
         assert!(title.ends_with("zstd, many\""), "{title}");
+    }
+
+    #[test]
+    fn programs_that_are_only_watched_have_a_page_of_their_price() {
+        let machine = Machine::synthetic("nodes=4 cpus=1 memory=384M").expect("a machine");
+        let mut report = Report::new(&machine, 1);
+        report.add(sample("open"));
+        report.programs[0].configurations[3].name = OBSERVE.into();
+        report.programs[0].configurations[3].runs[0].manager.cpu_percent = 0.5;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("page.json");
+        let error = write(&report, &path).expect_err("interleave and numad would be lost");
+        assert!(error.to_string().ends_with("first-touch,interleave,numad,rondpoint-observe"));
+        assert!(!path.exists());
+        report.programs[0].configurations.drain(1..3);
+        assert_eq!(path_of(&report), Path::new("docs/results/watching-programs.json"));
+        let page = object_of_watching(&report, json!(["It sleeps."]), "none");
+        assert_eq!(page["rows"][0]["cells"], json!([1.25, null, 0.5, null]));
+        assert_eq!(page["findings"][1], "It sleeps.");
+        let ran = "zstd --config first-touch,rondpoint-observe --seeds 1 --json";
+        assert_eq!(page["commands"][0], format!("./x lab programs {ran}"));
+        report.programs[0].configurations[1].name = DRY_RUN.into();
+        assert_eq!(path_of(&report), Path::new("docs/results/watching-programs.json"));
+        write(&report, &path).expect("a dry run alone is watched too");
     }
 
     #[test]

@@ -328,3 +328,32 @@ fn observed_processes_that_have_ended_are_dropped_now_and_then() {
     assert_eq!(count(&masks), 1 + MAX_HELD / 4);
     assert!(!masks.see(born(100)), "it lives and is known");
 }
+
+#[test]
+fn a_thread_that_chose_a_mask_and_is_given_another_has_a_new_first_one() {
+    let mut masks = Masks::default();
+    let one = task(1, 1, 1);
+    masks.enter(&change(one, 10, None, "0-7", "0-3"));
+    masks.let_go(&one, Nanos(20 * SECOND));
+    // It is known when it ceased to have ours.
+    masks.let_choose(one);
+    assert_eq!(told(&masks, task(1, 9, 15), "0-3"), "heir of 0-7");
+    assert_eq!(told(&masks, task(1, 9, 25), "0-3"), "untouched");
+    masks.enter(&change(one, 30, None, "0-5", "4-5"));
+    assert_eq!(told(&masks, one, "4-5"), "ours, had 0-5");
+}
+
+#[test]
+fn a_mask_counts_as_chosen_at_the_second_look_in_a_row() {
+    let mut masks = Masks::default();
+    let one = task(1, 1, 1);
+    assert_eq!([(); 3].map(|()| masks.is_confirmed(one)), [false, true, false]);
+    masks.trust(&one);
+    assert!(!masks.is_confirmed(one), "it had ours in between");
+}
+
+/// `USER_HZ` is 100 on x86-64 and arm64: start times are in hundredths of a second.
+#[test]
+fn the_resolution_of_start_times_is_ten_milliseconds() {
+    assert_eq!(tick(), 10_000_000);
+}

@@ -191,7 +191,9 @@ fn a_thread_that_is_born_while_masks_are_restored_keeps_none_of_ours() {
     masks.enter(&Change { plan: 1, task, session: 0, at, original, via: None, cpus });
     affinity::set(creator.thread(), &one).unwrap();
     let mut born: Option<Sleeping> = None;
+    let mut rounds = 0;
     let list = || {
+        rounds += 1;
         let mut tree = Tree { tasks: vec![task], unseen: 0 };
         tree.tasks.extend(born.as_ref().map(Sleeping::task));
         let child = born.get_or_insert_with(Sleeping::start);
@@ -202,6 +204,7 @@ fn a_thread_that_is_born_while_masks_are_restored_keeps_none_of_ours() {
     };
     let (done, _) = restore_in_rounds(&Root::live(), &masks, Outside::TryAgain, list);
     assert_eq!(done, Restored { put_back: 1, heirs: 1, ..Restored::default() });
+    assert_eq!(rounds, 3, "the last one finds nothing");
     let born = born.expect("born in the first round");
     assert_eq!(affinity::get(born.thread()).unwrap(), own);
 }
@@ -346,5 +349,19 @@ fn a_mask_stays_within_the_cpuset_of_now_and_within_a_chosen_mask() {
         let prepared = prepare(&root, &masks, &wanted).map(|change| change.cpus);
         let refused = StepResult::Refused { errno: libc::EINVAL };
         assert_eq!(prepared, given.map(cpus).ok_or(refused), "{wanted:?}");
+    }
+}
+
+#[test]
+fn a_mask_is_the_whole_one_if_it_is_all_of_the_cpuset() {
+    let target = Sleeping::start();
+    let Task { process, tid, started } = target.task();
+    let now = affinity::get(target.thread()).unwrap();
+    for (cpuset, whole) in [(now.to_string(), true), ("8000".to_string(), false)] {
+        let (_directory, root) = with_cpuset(process, &cpuset);
+        let cpus = now.clone();
+        let wanted = Wanted { plan: 1, process, tid, cpus, via: None, seen: started };
+        let change = prepare(&root, &Masks::default(), &wanted).unwrap();
+        assert_eq!(change.original, Original { cpus: now.clone(), whole }, "{cpuset}");
     }
 }

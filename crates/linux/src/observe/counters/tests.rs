@@ -177,6 +177,47 @@ fn a_cpu_that_was_off_is_counted_again_on_top_of_what_it_had() {
 }
 
 #[test]
+fn a_cpu_that_is_off_when_counting_begins_leaves_the_others_counted() {
+    let machine = synthetic::parse("node:1 core:3").unwrap();
+    let open = |cpu: u32| match cpu {
+        1 => Err(LinuxError::PerfOpen {
+            event: "clock".to_string(),
+            target: "CPU 1".to_string(),
+            source: io::Error::from_raw_os_error(libc::ENODEV),
+        }),
+        cpu => Ok(vec![cpu]),
+    };
+    let opened = on_each(&Subject::all_tasks(), &machine, open).unwrap();
+    assert_eq!(opened, [vec![0], vec![], vec![2]]);
+    let of_tasks = on_each(&Subject::tasks(&[1], Start::Now), &machine, open);
+    assert!(of_tasks.is_err(), "a task's sum would miss a CPU without a sign");
+}
+
+#[test]
+fn a_cpu_that_was_off_when_counting_began_is_counted_once_it_is_on() {
+    let machine = crate::topology::discover(&crate::Root::live()).unwrap().topology;
+    let subject = Subject::tasks(&[own_thread().0], Start::Now);
+    let events = [(Metric::LlcMisses, clock())];
+    let (mut counters, _) = TreeCounters::open(&subject, &machine, &events, 4).unwrap();
+    let mut returning = Returning::new(&subject, &machine);
+    returning.parts = vec![events.to_vec()];
+    counters.returning = Some(returning);
+    // What opens on CPUs that are off.
+    for on in &mut counters.cpus {
+        on.clocks.clear();
+        on.groups.iter_mut().for_each(|group| group.tasks.clear());
+    }
+    let counted = |counters: &mut TreeCounters| {
+        let busy = std::time::Instant::now();
+        while busy.elapsed().as_millis() < 5 {}
+        total(&counters.read().unwrap(), Metric::LlcMisses).unwrap().value
+    };
+    assert_eq!(counted(&mut counters), 0, "the reading that opens them");
+    assert_eq!(counters.reopened().len(), machine.cpu_count());
+    assert!(counted(&mut counters) > 0);
+}
+
+#[test]
 fn threads_that_come_and_go_while_their_groups_are_read_break_nothing() {
     let machine = synthetic::parse("node:1 core:1").unwrap();
     // As many as it can be, for it is in the making of the group that a thread has a part of

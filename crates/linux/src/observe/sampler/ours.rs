@@ -28,6 +28,8 @@ pub(super) struct Ours {
     dropped: u64,
     /// The last one of them.
     stranger: Option<AddressSample>,
+    /// `(parent, child)` of processes as last told.
+    told: Vec<(Pid, Pid)>,
 }
 
 impl Ours {
@@ -36,18 +38,28 @@ impl Ours {
         self.processes = processes.map(|pid| pid.0).collect();
     }
 
-    /// Adds processes that are followed from the next look on.
-    pub(super) fn add(&mut self, processes: impl Iterator<Item = Pid>) {
-        self.processes.extend(processes.map(|pid| pid.0));
+    /// Notes `(parent, child)` of processes, for the descendants of those that are added.
+    pub(super) fn tell(&mut self, parents: &[(Pid, Pid)]) {
+        self.told = parents.to_vec();
     }
 
-    /// After a reading of the rings: takes in its forks, `(parent, child)`, and drops samples of
-    /// the readings before it.
-    pub(super) fn sift(&mut self, born: &[(Pid, Pid)], samples: &mut Vec<AddressSample>) {
-        let new = &born[self.forks[1].min(born.len())..];
+    /// Adds processes that are followed from the next look on, with their descendants by what was
+    /// told. No fork is recorded of a descendant that was there before.
+    pub(super) fn add(&mut self, processes: impl Iterator<Item = Pid>) {
+        let before = self.processes.len();
+        self.processes.extend(processes.map(|pid| pid.0));
+        let told = std::mem::take(&mut self.told);
+        if self.processes.len() > before {
+            self.adopt(&told);
+        }
+        self.told = told;
+    }
+
+    /// Adds the descendants of the followed processes. The pairs have no order.
+    fn adopt(&mut self, pairs: &[(Pid, Pid)]) {
         loop {
             let before = self.processes.len();
-            for (parent, child) in new {
+            for (parent, child) in pairs {
                 if self.processes.contains(&parent.0) {
                     self.processes.insert(child.0);
                 }
@@ -56,6 +68,12 @@ impl Ours {
                 break;
             }
         }
+    }
+
+    /// After a reading of the rings: takes in its forks, `(parent, child)`, and drops samples of
+    /// the readings before it.
+    pub(super) fn sift(&mut self, born: &[(Pid, Pid)], samples: &mut Vec<AddressSample>) {
+        self.adopt(&born[self.forks[1].min(born.len())..]);
         self.forks = [born.len(), self.forks[0]];
         let (begin, end) = (self.kept, self.read.min(samples.len()));
         for at in begin..end {
@@ -89,7 +107,13 @@ impl Sampler {
         self.ours.get_or_insert_default().set(processes);
     }
 
-    /// Keeps samples of these processes too, until the next call of [`Sampler::follow`].
+    /// Tells of `(parent, child)` of processes, before the next call of [`Sampler::follow_too`].
+    pub fn tell_parents(&mut self, pairs: &[(Pid, Pid)]) {
+        self.ours.get_or_insert_default().tell(pairs);
+    }
+
+    /// Keeps samples of these processes and of their told descendants too, until the next call of
+    /// [`Sampler::follow`].
     pub fn follow_too(&mut self, processes: impl Iterator<Item = Pid>) {
         self.ours.get_or_insert_default().add(processes);
     }
@@ -156,6 +180,19 @@ mod tests {
     fn a_child_whose_fork_is_read_after_its_samples_keeps_them() {
         let (shown, _) = left(&[(&[9, 5], &[(8, 9)]), (&[9], &[(7, 8), (4, 5)]), (&[], &[])]);
         assert_eq!(shown.last().unwrap(), &[9, 9], "grandchild of a followed process");
+    }
+
+    #[test]
+    fn descendants_of_a_new_tree_keep_their_samples_before_the_next_look() {
+        let mut ours = Ours::default();
+        let pairs = [(8, 9), (7, 8), (1, 5), (1, 7)];
+        ours.tell(&pairs.map(|(parent, child)| (Pid(parent), Pid(child))));
+        ours.add([Pid(7)].into_iter());
+        let mut samples = vec![sample(9), sample(5), sample(8), sample(7)];
+        ours.sift(&[], &mut samples);
+        ours.sift(&[], &mut samples);
+        let kept: Vec<u32> = samples.iter().map(|one| one.pid.0).collect();
+        assert_eq!(kept, [9, 8, 7]);
     }
 
     #[test]

@@ -74,3 +74,16 @@ fn a_storm_of_births_is_not_chased_for_ever() {
     assert_eq!(settled(Start::Now, &lists).1, MOST_OPENINGS as usize);
     assert_eq!(settled(Start::OnExec, &lists).1, 1);
 }
+
+#[test]
+fn whole_cpus_are_sampled_only_where_a_task_is_refused_for_no_want_of_rights() {
+    let refused = |errno| {
+        let source = std::io::Error::from_raw_os_error(errno);
+        let (event, target) = ("ibs_op".to_string(), "this thread".to_string());
+        Err(LinuxError::PerfOpen { event, target, source })
+    };
+    assert!(only_of_cpus(refused(libc::EINVAL), || Ok(())));
+    assert!(!only_of_cpus(refused(libc::EINVAL), || refused(libc::EACCES)));
+    assert!(!only_of_cpus(refused(libc::EACCES), || Ok(())));
+    assert!(!only_of_cpus(Ok(()), || panic!("a task is sampled by itself")));
+}

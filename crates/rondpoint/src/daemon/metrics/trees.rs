@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 
 use rondpoint_core::Pid;
+use rondpoint_core::cost::Cause;
 
 use super::groups::{Groups, Moved, Name};
 use super::text::{Family, Kind, Labels};
 use super::{BYTES, RATIO, Unit, gauges};
 use crate::control::protocol::{Process, State, Status};
+use crate::story::words::name_of;
 
 /// A group as a whole.
 #[derive(Debug, Default)]
@@ -53,7 +55,8 @@ impl Sum {
             *used += cpus;
         }
         // The shares are of what the threads ask for, of which they get what does not wait.
-        let waiting = process.lost_by_cause.get("waiting-for-cpu").copied().unwrap_or(0.0);
+        let waiting = process.lost_by_cause.get(&name_of(Cause::WaitingForCpu));
+        let waiting = waiting.copied().unwrap_or(0.0);
         let asked = if waiting < 1.0 { cpus / (1.0 - waiting) } else { 0.0 };
         if !process.lost_by_cause.is_empty() {
             self.asked_cpus += asked;

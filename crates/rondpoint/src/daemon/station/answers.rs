@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::super::config::Config;
 use super::super::metrics::Format;
 use super::super::rules::Request;
-use super::{BETWEEN_ANSWERS, Station};
+use super::{BETWEEN_ANSWERS, Station, namespace};
 use crate::control::protocol::{
     Call, INTERFACE, MetricsReply, Mode, NotesReply, PidRequest, PidsRequest, StatusReply,
     WatchReply, WatchRequest, WithdrawRequest, Withdrawn, method,
@@ -81,6 +81,7 @@ impl Station {
             method::WATCH => Ok(parameters(&self.watched(peer, read(call)?))),
             method::EXPLAIN => {
                 let PidRequest { pid } = read(call)?;
+                self.check_numbers(peer)?;
                 Ok(parameters(&self.explain(Pid(pid), self.only(peer))?))
             }
             method::METRICS => {
@@ -153,6 +154,7 @@ impl Station {
         request: Request,
     ) -> Answer {
         let PidsRequest { pids } = read(call)?;
+        self.check_numbers(peer)?;
         let pids: BTreeSet<u32> = pids.into_iter().collect();
         let pids: Vec<u32> = pids.into_iter().collect();
         let owner = match request {
@@ -190,6 +192,7 @@ impl Station {
     /// Takes requests back. The rules then decide on the processes, as after a reload.
     fn withdrawn(&mut self, trees: &mut Trees, peer: &Peer, call: &Call) -> Answer {
         let WithdrawRequest { pids, request } = read(call)?;
+        self.check_numbers(peer)?;
         let pids: BTreeSet<Pid> = pids.into_iter().map(Pid).collect();
         let request = match request {
             Withdrawn::Leave => Request::Leave,
@@ -203,10 +206,32 @@ impl Station {
         }
         for pid in pids.into_iter().filter(|_| request == Request::Manage) {
             self.drop_unless_named(trees, pid, "its request was withdrawn");
+            self.keep_by_rules(pid);
         }
         let notes = self.remember().into_iter().collect();
         self.choose(trees);
         Ok(parameters(&NotesReply { notes }))
+    }
+
+    /// A tree that stays without its request follows the rules. It has their reason, and does not
+    /// end with the process that a user asked for.
+    fn keep_by_rules(&mut self, root: Pid) {
+        let Some(managed) = self.roots.get_mut(&root) else { return };
+        let known = self.census.get(root).filter(|known| known.identity == managed.process);
+        let facts = known.map_or(&managed.facts, |known| &known.facts);
+        if let Some(why) = self.parts.rules.reason(facts) {
+            (managed.why, managed.asker) = (why, None);
+        }
+    }
+
+    /// Numbers of processes are those of the daemon's PID namespace.
+    fn check_numbers(&self, peer: &Peer) -> Result<(), Refused> {
+        if !namespace::counts_otherwise(&self.from, peer.pid) {
+            return Ok(());
+        }
+        let message = "this request comes from another PID namespace, where a number means another \
+                       process: ask from outside of the container";
+        Err(Refused::new("NotAllowed", message))
     }
 
     /// Every user may have a few processes managed, unless they were told to leave.

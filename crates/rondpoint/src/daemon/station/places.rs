@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use rondpoint_core::Pid;
 use rondpoint_linux::act::Identity;
 
+use super::super::census::Known;
 use super::{Left, Station};
 use crate::live::trees::Trees;
 
@@ -56,11 +57,12 @@ impl Station {
         all.filter(|(_, root)| self.roots.contains_key(root)).collect()
     }
 
-    /// CPUs that a process uses or waits for, as the rules have it. A process that is not measured
-    /// yet counts as busy.
+    /// CPUs that a process uses or waits for, as the rules have it, with those of the children that
+    /// ended meanwhile. A process that is not measured yet counts as busy.
     fn wanted_cpus(&self, pid: Pid) -> f64 {
         let known = self.census.get(pid);
-        known.map_or(0.0, |known| known.facts.wanted_cpus.unwrap_or(f64::INFINITY))
+        let own = |known: &Known| known.facts.wanted_cpus.unwrap_or(f64::INFINITY);
+        known.map_or(0.0, |known| own(known) + known.reaped_cpus)
     }
 
     /// The tree that gives its place to a process that wants so many CPUs; `None` where a place is

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rondpoint_core::cost::{Price, lost_to_latency};
-use rondpoint_core::model::{App, Deviation, Rung, Traffic};
+use rondpoint_core::cost::lost_to_latency;
+use rondpoint_core::model::{App, Rung, Traffic};
 use rondpoint_core::observation::{Exemption, ProcessObservation, ThreadObservation};
 use rondpoint_core::{Bytes, CpuSet, Model, Pid, Tid};
 use rondpoint_linux::act::Identity;
@@ -14,10 +14,11 @@ use super::super::board::Board;
 use super::super::config::OPERATORS;
 use super::super::own;
 use super::Station;
+use super::factor::factor;
 use super::losses::{Shares, losses};
 use crate::control::protocol::{
-    Decision, ExplainReply, Factor, Link, Mode, Node, Own, Process, STATISTICS, Sensor, State,
-    Status, Thread, VERSION,
+    Decision, ExplainReply, Link, Mode, Node, Own, Process, STATISTICS, Sensor, State, Status,
+    Thread, VERSION,
 };
 use crate::control::server::Refused;
 use crate::machine;
@@ -55,7 +56,7 @@ impl Station {
             traffic_bytes_per_s: window.and_then(|window| window.traffic.as_ref()).map(bytes),
             links: self.links(window),
             latency_ns: window.and_then(|window| self.ns(window.latency_cycles)),
-            factor: window.map(|window| self.factor(window)).unwrap_or_default(),
+            factor: window.map(|window| factor(window, &self.topology)).unwrap_or_default(),
             processes: self.processes(&board, only),
             totals: crate::control::protocol::Totals { looks: board.looks, ..board.totals },
             others: self.others.clone(),
@@ -140,28 +141,6 @@ impl Station {
 
     fn ns(&self, cycles: Option<f64>) -> Option<f64> {
         cycles.map(|cycles| cycles * 1e9 / self.topology.clock_hz().unwrap_or(CLOCK_HZ))
-    }
-
-    /// Each process weighs as much as it uses CPUs.
-    fn factor(&self, window: &Model) -> Factor {
-        let lost = |app: &App| {
-            let lost = lost_to_latency(window, &self.topology, app)?;
-            Some((app.cpu_percent, lost))
-        };
-        let known: Vec<(f64, Price)> = window.apps.iter().filter_map(lost).collect();
-        let weight: f64 = known.iter().map(|(weight, _)| weight).sum();
-        let mean = |of: fn(&Price) -> f64| {
-            let sum: f64 = known.iter().map(|(weight, price)| weight * of(price)).sum();
-            (weight > 0.0).then(|| sum / weight)
-        };
-        let traffic = window.traffic.as_ref();
-        Factor {
-            lost_share: mean(|price| price.likely),
-            least_lost_share: mean(|price| price.least),
-            local_share: traffic.and_then(Traffic::local_percent).map(|percent| percent / 100.0),
-            imbalance_percent: traffic
-                .and_then(|one| one.imbalance_percent(Deviation::Population, &self.topology)),
-        }
     }
 
     fn processes(&self, board: &Board, only: Option<u32>) -> Vec<Process> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{
     DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown,
@@ -19,6 +20,8 @@ use rondpoint_linux::syscall::affinity;
 use rondpoint_linux::syscall::memory::{MemoryPolicy, prefer_node, set_memory_policy};
 use rondpoint_linux::syscall::process::{User, effective_user};
 use rondpoint_linux::{Root, room};
+
+use crate::session::Held;
 
 /// File systems in memory that every process sees.
 const MEMORY: &str = "/dev/shm";
@@ -38,7 +41,18 @@ const SAMPLE: u64 = 64 << 20;
 pub(super) struct Original {
     pub(super) path: PathBuf,
     pub(super) length: u64,
+    /// Time of its last change: seconds and nanoseconds.
+    modified: (i64, i64),
     file: File,
+}
+
+/// What happened to a file while the program ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Its content or its length is another one.
+    Written,
+    /// Its path leads to another file, or to none.
+    Replaced,
 }
 
 impl Original {
@@ -69,11 +83,24 @@ impl Original {
                 path.display()
             );
         }
-        Ok(Self { path: path.to_owned(), length: facts.len(), file })
+        let modified = (facts.mtime(), facts.mtime_nsec());
+        Ok(Self { path: path.to_owned(), length: facts.len(), modified, file })
     }
 }
 
 impl Original {
+    /// What happened to the file since it was opened.
+    pub(super) fn change(&self) -> Option<Change> {
+        let facts = self.file.metadata().ok()?;
+        if (facts.len(), (facts.mtime(), facts.mtime_nsec())) != (self.length, self.modified) {
+            return Some(Change::Written);
+        }
+        let is_same =
+            |there: &fs::Metadata| (there.dev(), there.ino()) == (facts.dev(), facts.ino());
+        let is_there = fs::metadata(&self.path).is_ok_and(|there| is_same(&there));
+        (!is_there).then_some(Change::Replaced)
+    }
+
     /// The file as `/proc/PID/maps` names what is mapped.
     pub(super) fn object(&self) -> io::Result<SharedObject> {
         let facts = self.file.metadata()?;
@@ -174,27 +201,39 @@ impl Copies {
     /// Copies every file to every node. What killed runs left is removed before.
     ///
     /// # Errors
-    /// A file cannot be read, memory cannot be written, or processes would not take the copies.
+    /// A file cannot be read, memory cannot be written, or processes would not take the copies. Or
+    /// a signal said to stop ([`is_interruption`]); the copies are gone then.
     pub(super) fn make(
         places: &[Place],
         originals: &[Original],
         mode: Mode,
         reader: Option<&User>,
     ) -> Result<Self> {
-        remove_left_over(Path::new(MEMORY));
+        Self::make_in(Path::new(MEMORY), places, originals, mode, reader)
+    }
+
+    fn make_in(
+        memory: &Path,
+        places: &[Place],
+        originals: &[Original],
+        mode: Mode,
+        reader: Option<&User>,
+    ) -> Result<Self> {
+        let held = Held::begin()?;
+        remove_left_over(memory);
         let nodes = places.iter().map(|place| place.node).collect();
-        let copies = Self::in_new_folder(Path::new(MEMORY), nodes)?;
+        let copies = Self::in_new_folder(memory, nodes)?;
         mount::may_replace(originals, &copies._lock)?;
         let files = originals.iter().enumerate().map(|(position, original)| {
             let facts = original.file.metadata()?;
             let made = match mode {
                 Mode::Watch => Vec::new(),
-                Mode::Exchange => copies.copy(places, position, original, reader)?,
+                Mode::Exchange => copies.copy(places, (position, original), reader, &held)?,
             };
             Ok(table::File {
                 original: Identity { device: facts.dev(), inode: facts.ino() },
                 length: original.length,
-                modified: (facts.mtime(), facts.mtime_nsec()),
+                modified: original.modified,
                 copies: made,
             })
         });
@@ -207,6 +246,8 @@ impl Copies {
         let watch = mode == Mode::Watch;
         let table = Table { watch, log, nodes: nodes.collect(), files }.to_string();
         fs::write(copies.table(), table).context("writing the table of copies")?;
+        // A signal that ended this process would leave the copies in memory.
+        go_on(&held)?;
         Ok(copies)
     }
 
@@ -250,15 +291,16 @@ impl Copies {
     }
 
     /// One copy on each node. Readable by all where the original is, else by the program's user
-    /// alone.
+    /// alone. Its time of change is the original's: servers derive their answers' headers from it.
     fn copy(
         &self,
         places: &[Place],
-        position: usize,
-        original: &Original,
+        (position, original): (usize, &Original),
         reader: Option<&User>,
+        held: &Held,
     ) -> Result<Vec<table::Copy>> {
-        let all_read = original.file.metadata()?.mode() & 0o004 != 0;
+        let facts = original.file.metadata()?;
+        let all_read = facts.mode() & 0o004 != 0;
         let mode = if all_read { 0o444 } else { 0o400 };
         let targets = places.iter().map(|place| {
             let (path, file) =
@@ -268,10 +310,12 @@ impl Copies {
         });
         let targets = targets.collect::<Result<Vec<_>>>()?;
         let fills = places.iter().zip(&targets).map(|(place, (_, target))| {
-            move || fill(place, &original.file, target, original.length)
+            move || fill(place, &original.file, (target, original.length), held)
         });
         all(fills).with_context(|| format!("copying {}", original.path.display()))?;
+        let modified = facts.modified()?;
         let copies = targets.into_iter().map(|(path, file)| {
+            file.set_modified(modified)?;
             let facts = file.metadata()?;
             let identity = Identity { device: facts.dev(), inode: facts.ino() };
             Ok(table::Copy { identity, path })
@@ -308,7 +352,12 @@ impl Drop for Copies {
 
 /// Writes a copy from the node's CPUs. Its policy keeps it on the node; without one, memory comes
 /// from the node that touches it first.
-fn fill(place: &Place, original: &File, target: &File, length: u64) -> io::Result<()> {
+fn fill(
+    place: &Place,
+    original: &File,
+    (target, length): (&File, u64),
+    held: &Held,
+) -> io::Result<()> {
     // Refused in containers, and by a kernel without NUMA.
     let _ = prefer_node(target.as_fd(), length as usize, place.node);
     let threads = place.cpus.len().clamp(1, THREADS) as u64;
@@ -319,7 +368,7 @@ fn fill(place: &Place, original: &File, target: &File, length: u64) -> io::Resul
             affinity::set(0, &place.cpus)?;
             // Refused by a kernel without NUMA, where it says nothing new.
             let _ = set_memory_policy(&MemoryPolicy::Local);
-            copy_range(original, target, start, length.min(start + part))
+            copy_range(original, target, start..length.min(start + part), held)
         }
     }))
 }
@@ -341,11 +390,12 @@ where
     })
 }
 
-fn copy_range(original: &File, target: &File, start: u64, end: u64) -> io::Result<()> {
+fn copy_range(original: &File, target: &File, range: Range<u64>, held: &Held) -> io::Result<()> {
     let mut buffer = vec![0; CHUNK];
-    let mut offset = start;
-    while offset < end {
-        let bytes = &mut buffer[..CHUNK.min((end - offset) as usize)];
+    let mut offset = range.start;
+    while offset < range.end {
+        go_on(held)?;
+        let bytes = &mut buffer[..CHUNK.min((range.end - offset) as usize)];
         original.read_exact_at(bytes, offset)?;
         target.write_all_at(bytes, offset)?;
         offset += bytes.len() as u64;
@@ -353,11 +403,29 @@ fn copy_range(original: &File, target: &File, start: u64, end: u64) -> io::Resul
     Ok(())
 }
 
+/// # Errors
+/// A signal said to stop.
+fn go_on(held: &Held) -> io::Result<()> {
+    match held.has_stopped() {
+        true => Err(io::Error::new(io::ErrorKind::Interrupted, "a signal said to stop")),
+        false => Ok(()),
+    }
+}
+
+/// Whether an error is that a signal said to stop.
+pub(super) fn is_interruption(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<io::Error>();
+        cause.is_some_and(|cause| cause.kind() == io::ErrorKind::Interrupted)
+    })
+}
+
 /// Bytes per second at which copies to all nodes are filled together, from the file's beginning.
 ///
 /// # Errors
-/// The file cannot be read, or memory cannot be written.
+/// The file cannot be read, memory cannot be written, or a signal said to stop.
 pub(super) fn measure(places: &[Place], original: &Original) -> Result<f64> {
+    let held = &Held::begin()?;
     let length = original.length.min(SAMPLE);
     let trial = Copies::in_new_folder(Path::new(MEMORY), Vec::new())?;
     let sample = |round: u32| -> Result<f64> {
@@ -367,7 +435,8 @@ pub(super) fn measure(places: &[Place], original: &Original) -> Result<f64> {
         let targets = targets.collect::<Result<Vec<_>>>()?;
         let began = Instant::now();
         let fills = places.iter().zip(&targets);
-        all(fills.map(|(place, target)| move || fill(place, &original.file, target, length)))?;
+        all(fills
+            .map(|(place, target)| move || fill(place, &original.file, (target, length), held)))?;
         Ok((length * places.len() as u64) as f64 / began.elapsed().as_secs_f64())
     };
     // The first time the file may come from its disk.

@@ -34,7 +34,7 @@ pub(super) fn may_preload(command: &[OsString]) -> Result<()> {
         match kind(&head) {
             Kind::Script(interpreter) => path = find(&interpreter)?,
             Kind::Dynamic(linker) if is_glibc(&linker) => return Ok(()),
-            Kind::Dynamic(_) | Kind::Static if depth > 0 => return Ok(()),
+            Kind::Dynamic(_) | Kind::Static | Kind::Narrow if depth > 0 => return Ok(()),
             Kind::Dynamic(linker) => bail!(
                 "{}: its dynamic linker is {}; the preloaded library needs glibc's",
                 path.display(),
@@ -43,6 +43,10 @@ pub(super) fn may_preload(command: &[OsString]) -> Result<()> {
             Kind::Static => bail!(
                 "{} is linked statically: no library can be preloaded. Link it dynamically, or use \
                  the library rondpoint-replica",
+                path.display()
+            ),
+            Kind::Narrow => bail!(
+                "{} is a 32-bit program; the preloaded library is for 64-bit programs",
                 path.display()
             ),
             Kind::Unknown => bail!("{}: neither a 64-bit ELF file nor a script", path.display()),
@@ -76,6 +80,8 @@ enum Kind {
     /// With its dynamic linker.
     Dynamic(OsString),
     Static,
+    /// For 32 bits.
+    Narrow,
     Unknown,
 }
 
@@ -85,6 +91,10 @@ const PT_INTERP: u32 = 3;
 fn kind(head: &[u8]) -> Kind {
     if let Some(rest) = head.strip_prefix(b"#!") {
         return script(rest);
+    }
+    // ELFCLASS32.
+    if head.starts_with(b"\x7fELF\x01") {
+        return Kind::Narrow;
     }
     // ELFCLASS64, ELFDATA2LSB: what this program runs on.
     if !head.starts_with(b"\x7fELF\x02\x01") {
@@ -190,6 +200,11 @@ mod tests {
         let script = folder.path().join("script");
         std::fs::write(&script, format!("#!{}\n", path.display())).unwrap();
         assert_eq!(judged(script.to_str().unwrap()), Ok(()), "it may start others");
+        let mut narrow = elf(1, b"");
+        narrow[4] = 1;
+        std::fs::write(&path, narrow).unwrap();
+        let error = judged(path.to_str().unwrap()).unwrap_err();
+        assert!(error.contains("a 32-bit program"), "{error}");
         std::fs::write(&path, elf(PT_INTERP, b"/lib/ld-musl-x86_64.so.1\0")).unwrap();
         let error = judged(path.to_str().unwrap()).unwrap_err();
         assert!(error.contains("ld-musl"), "{error}");

@@ -9,7 +9,7 @@ use rondpoint_core::Bytes;
 
 use super::super::frame::{Frame, LinkRow, NodeRow, ProcessRow};
 use super::super::state::State;
-use super::{FAINT, TITLE, alarm, bar, figure, heat, put_decisions, shares};
+use super::{FAINT, TITLE, alarm, bar, column, figure, heat, put_decisions, shares};
 
 /// Letters of the table of nodes.
 const NODES: u16 = 48;
@@ -19,7 +19,7 @@ const SHARE_OF_NODES: u16 = 3;
 const LOST: [f64; 2] = [5.0, 20.0];
 /// Percent of a controller or link in use, the same.
 const FULL: [f64; 2] = [60.0, 85.0];
-/// Letters of a process's name.
+/// Cells of a process's name.
 const NAME: usize = 15;
 
 pub(super) fn draw(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &State) {
@@ -128,8 +128,7 @@ fn put_processes(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &Sta
 }
 
 fn process_line(process: &ProcessRow, named: bool) -> Line<'static> {
-    let name: String = process.name.chars().take(NAME).collect();
-    let name = if named { format!("{name:<NAME$} ") } else { String::new() };
+    let name = if named { column(&process.name, NAME) + " " } else { String::new() };
     let memory = process.memory_by_node.as_deref().map_or("-".to_string(), shares);
     let threads: Vec<String> = process.threads_by_node.iter().map(u32::to_string).collect();
     Line::from(vec![

@@ -8,12 +8,14 @@ use rondpoint_core::Bytes;
 
 use super::super::frame::{DecisionRow, Frame, ProcessRow, ThreadRow};
 use super::super::state::State;
-use super::{FAINT, TITLE, bar, figure, heat, put_decisions};
+use super::{FAINT, TITLE, bar, column, figure, heat, put_decisions};
 
 /// Lines of decisions below.
 const DECISIONS: u16 = 8;
 /// Letters of a bar.
 const BAR: usize = 20;
+/// Cells of a thread's name.
+const NAME: usize = 15;
 
 pub(super) fn draw(screen: &mut Screen<'_>, area: Rect, frame: &Frame, state: &State, pid: u32) {
     let Some(process) = frame.process(pid) else {
@@ -90,7 +92,7 @@ fn put_threads(
     scroll: usize,
 ) {
     let named = process.threads.iter().any(|thread| !thread.name.is_empty());
-    let name = if named { format!("{:<15} ", "name") } else { String::new() };
+    let name = if named { format!("{:<NAME$} ", "name") } else { String::new() };
     let title = format!(
         "{:>8} {name}{:>5} {:>5} {:>6} {:>7}  {}",
         "thread", "CPU", "node", "CPU%", "waits%", "its accesses by node, %"
@@ -109,8 +111,7 @@ fn put_threads(
 }
 
 fn thread_line(thread: &ThreadRow, frame: &Frame, named: bool) -> Line<'static> {
-    let name: String = thread.name.chars().take(15).collect();
-    let name = if named { format!("{name:<15} ") } else { String::new() };
+    let name = if named { column(&thread.name, NAME) + " " } else { String::new() };
     let mut spans = vec![Span::raw(format!(
         "{:>8} {name}{:>5} {:>5} {:>6.0} {:>7}  ",
         thread.tid,

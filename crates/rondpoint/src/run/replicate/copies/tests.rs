@@ -4,9 +4,13 @@ use std::io::Write as _;
 use std::process::Command;
 
 use rondpoint_core::topology::synthetic;
+use rondpoint_linux::syscall::signal;
 use tempfile::TempDir;
 
 use super::*;
+
+/// Of signal(7).
+const SIGUSR1: i32 = 10;
 
 /// CPU 0 is node 0's and CPU 1 node 1's. Needs two CPUs.
 fn two_places() -> Vec<Place> {
@@ -85,14 +89,36 @@ fn each_node_s_copy_has_the_bytes_and_goes_with_its_run() {
     let table = Table::parse(&text).expect("a table of ours");
     assert_eq!(table.files.len(), 1);
     let expected = fs::read(folder.path().join("data")).unwrap();
+    let modified = folder.path().join("data").metadata().unwrap().modified().unwrap();
     for copy in &table.files[0].copies {
         assert!(fs::read(&copy.path).unwrap() == expected, "{}", copy.path.display());
+        assert_eq!(copy.path.metadata().unwrap().modified().unwrap(), modified);
         assert_eq!(copy.path.metadata().unwrap().mode() & 0o222, 0);
     }
     assert_eq!(table.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [0, 1]);
     let place = copies.folder.clone();
     drop(copies);
     assert!(!place.exists());
+}
+
+#[test]
+fn a_file_that_is_written_or_replaced_meanwhile_is_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let unchanged = original(&folder, 10);
+    assert_eq!(unchanged.change(), None);
+    let file = OpenOptions::new().write(true).open(&unchanged.path).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(unchanged.change(), Some(Change::Written), "as long as before");
+    let shorter = original(&folder, 10);
+    file.set_len(5).unwrap();
+    assert_eq!(shorter.change(), Some(Change::Written));
+    let replaced = original(&folder, 10);
+    let other = folder.path().join("other");
+    fs::write(&other, "other").unwrap();
+    fs::rename(&other, &replaced.path).unwrap();
+    assert_eq!(replaced.change(), Some(Change::Replaced));
+    fs::remove_file(&replaced.path).unwrap();
+    assert_eq!(replaced.change(), Some(Change::Replaced), "removed");
 }
 
 #[test]
@@ -265,5 +291,52 @@ fn a_device_has_one_number_in_maps_and_another_in_stat() {
     // 8:1, 259:3 and 0:300: a disk, an NVMe partition, a file system without a device.
     for (stat, major, minor) in [(0x801, 8, 1), (0x1_0303, 259, 3), (0x10_002c, 0, 300)] {
         assert_eq!(device_of_maps(stat), major << 20 | minor, "{stat:x}");
+    }
+}
+
+/// A signal that ended `run` meanwhile would leave the copies in memory.
+#[test]
+fn a_signal_ends_the_copying_and_leaves_no_copy() {
+    let (folder, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let original = original(&folder, 10);
+    let held = Told::begin();
+    let made = Copies::make_in(memory.path(), &two_places(), &[original], Mode::Exchange, None);
+    let comes_again = held.end();
+    let error = made.unwrap_err();
+    assert!(is_interruption(&error), "{error:#}");
+    assert!(!is_interruption(&anyhow::anyhow!("another")));
+    assert!(comes_again, "it ends this process once the copies are gone");
+    assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0);
+}
+
+/// Copying a large file takes long, and a signal does not wait for its end.
+#[test]
+fn a_signal_ends_the_copying_before_the_next_piece() {
+    let folder = tempfile::tempdir().unwrap();
+    let original = original(&folder, 10);
+    let target = tempfile::tempfile().unwrap();
+    let held = Told::begin();
+    let is_read = held.0.has_stopped();
+    let copied = copy_range(&original.file, &target, 0..10, &held.0);
+    held.end();
+    assert_eq!((is_read, target.metadata().unwrap().len()), (true, 0));
+    assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::Interrupted);
+}
+
+/// A signal that says to stop, of this thread only: others run other tests.
+struct Told(Held);
+
+impl Told {
+    fn begin() -> Self {
+        let held = Held::begin().unwrap();
+        signal::raise(SIGUSR1).unwrap();
+        Self(held)
+    }
+
+    /// Whether the signal was read here or is still to be read. It does not end this process.
+    fn end(mut self) -> bool {
+        let has_stopped = self.0.has_stopped();
+        signal::restore(&self.0.hand_over().unwrap()).unwrap();
+        has_stopped
     }
 }
