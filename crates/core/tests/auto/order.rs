@@ -76,9 +76,9 @@ fn sam_is_asked_at_once_the_others_once_a_second_and_what_wins_nothing_is_held()
         sam: thread 112 of 1 to CPU 5, then CPUs 0-7
         sam: thread 104 of 1 to CPUs 0-7
         1000 ms:
-        carrefour: move 2 pages of 9 (co-location): 2 × 0→1
         sam: thread 112 of 1 to CPU 5, then CPUs 0-7
         sam: thread 104 of 1 to CPUs 0-7
+        carrefour: move 2 pages of 9 (co-location): 2 × 0→1
         held: gather: thread 913 of 9 to CPUs 8-15; a policy of higher priority moved it
         held: gather: thread 914 of 9 to CPUs 8-15; a policy of higher priority moved it
         held: nmass: thread 402 of 4 to CPU 8, then CPUs 8-15; it is not worth it
