@@ -9,6 +9,8 @@ mod tree;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use expect_test::expect_file;
 use rondpoint_machine::{Machine, limits};
@@ -120,8 +122,8 @@ fn check_with_hwloc(name: &str, root: &Path) {
     assert_eq!(nodes, expected, "{name}: {shown}\n{document}");
 }
 
-/// Names and unpacked files of the captured machines.
-fn captured() -> Vec<(PathBuf, tempfile::TempDir)> {
+/// Checks each captured machine by its name and its unpacked files, two at a time.
+fn check_each(check: impl Fn(&Path, &Path) + Sync) {
     let mut trees: Vec<PathBuf> = fs::read_dir(fixtures("machines"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -129,19 +131,29 @@ fn captured() -> Vec<(PathBuf, tempfile::TempDir)> {
         .collect();
     trees.sort();
     assert!(trees.len() >= 40, "{} machines", trees.len());
-    trees.into_iter().map(|path| (path.clone(), unpacked(&path))).collect()
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(path) = trees.get(next.fetch_add(1, Ordering::Relaxed)) {
+            check(path, unpacked(path).path());
+        }
+    };
+    thread::scope(|scope| {
+        for worker in [scope.spawn(work), scope.spawn(work)] {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
 }
 
 #[test]
 fn every_machine_is_shown_as_the_text_beside_it() {
-    for (path, folder) in captured() {
+    check_each(|path, folder| {
         let name = path.file_stem().unwrap().to_string_lossy();
-        let text = shown(folder.path(), &[]);
+        let text = shown(folder, &[]);
         expect_file![path.with_extension("txt")].assert_eq(&text);
         if !text.contains("exit status") {
-            check_alike(&name, folder.path());
+            check_alike(&name, folder);
         }
-    }
+    });
 }
 
 #[test]
@@ -151,11 +163,11 @@ fn hwloc_reads_the_xml_of_every_machine() {
         return;
     }
     let is_shown = |root: &Path| !shown(root, &[]).contains("exit status");
-    for (path, folder) in captured() {
-        if is_shown(folder.path()) {
-            check_with_hwloc(&path.file_stem().unwrap().to_string_lossy(), folder.path());
+    check_each(|path, folder| {
+        if is_shown(folder) {
+            check_with_hwloc(&path.file_stem().unwrap().to_string_lossy(), folder);
         }
-    }
+    });
     for name in ["fake-numa", "cpu-of-no-node", "container-renumbers-cpus"] {
         check_with_hwloc(name, case(name).path());
     }
