@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::trusted::Trusted;
 use crate::{cargo, lab};
 
 /// Name of the test program.
@@ -28,7 +29,7 @@ const USUAL_RUNS: &str = "RONDPOINT_RUNS=18";
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let (test, product) = build()?;
     let workloads = lab::build()?.join(lab::built::WORKLOADS);
-    lab::trust_parts();
+    Trusted::Parts.trust();
     let shown = |path: &Path| path.display().to_string();
     let (test, product, workloads) = (shown(&test), shown(&product), shown(&workloads));
     let mut files =

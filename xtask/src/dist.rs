@@ -17,9 +17,10 @@ use object::Architecture;
 
 use crate::cargo;
 use crate::commit::commit;
-use crate::lab::target_folder;
+use crate::lab::{self, target_folder};
 use crate::test::Tally;
 use crate::tidy::root;
+use crate::trusted::Trusted;
 
 /// A target and the required architecture of its program.
 struct Target {
@@ -112,10 +113,16 @@ fn manual(folder: &Path) -> Result<usize> {
                 .with_context(|| format!("{}: cannot remove", old.display()))?;
         }
     }
-    let mut command = cargo::command();
-    command.args(["run", "--quiet", "--package", "rondpoint"]);
-    command.args(["--features", "manual", "--", "manual"]).arg(folder);
-    let output = command.output().context("cargo: cannot run")?;
+    let mut command = if Trusted::Tests.is_trusted() {
+        Command::new(target_folder().join("debug/rondpoint"))
+    } else {
+        let mut command = cargo::command();
+        command.args(["run", "--quiet", "--package", "rondpoint"]);
+        command.args(["--features", "manual", "--"]);
+        command
+    };
+    command.arg("manual").arg(folder);
+    let output = command.output().context("the command that writes the manual: cannot run")?;
     if !output.status.success() {
         let errors = String::from_utf8_lossy(&output.stderr);
         bail!("cannot write the man pages: {}", errors.trim_end());
@@ -132,7 +139,7 @@ fn packages(folder: &Path, program: &Path, target: &Target) -> Result<Vec<String
     command.arg("--checkout").arg(root()).args(["--time", &commit_time()]);
     command.arg("--output").arg(folder);
     if target.machine == std::env::consts::ARCH {
-        command.arg("--libraries").arg(libraries()?);
+        command.arg("--libraries").arg(lab::shared_libraries()?);
     }
     let output = command.output().context("cargo: cannot run")?;
     if !output.status.success() {
@@ -140,19 +147,6 @@ fn packages(folder: &Path, program: &Path, target: &Target) -> Result<Vec<String
         bail!("cannot make the packages: {}", errors.trim_end());
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
-}
-
-/// Builds the shared libraries: the interposer and the library of copies. Returns their folder.
-fn libraries() -> Result<PathBuf> {
-    let folder = target_folder().join("dynamic");
-    let mut command = cargo::command();
-    command.args(["build", "--release", "--package", "rondpoint-interpose"]);
-    command.args(["--package", "rondpoint-replica", "--target-dir"]).arg(&folder);
-    command.env("RUSTFLAGS", "-Cstrip=debuginfo");
-    if !cargo::build("building the shared libraries", &mut command)? {
-        bail!("cannot build the shared libraries");
-    }
-    Ok(folder.join("release"))
 }
 
 /// Time of the packages' files in seconds since 1970: SOURCE_DATE_EPOCH, else that of the commit,

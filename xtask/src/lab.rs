@@ -14,7 +14,6 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -24,6 +23,7 @@ use crate::setup::installed::{Installed, OwnKernel, cache_folder};
 use crate::test::Tally;
 use crate::tidy::root;
 use crate::times::Times;
+use crate::trusted::Trusted;
 use crate::watched::watched;
 use crate::{cargo, dist, kernel, setup};
 
@@ -91,9 +91,8 @@ fn kernel_images(words: &[&str]) -> Result<Vec<String>> {
 /// when that fails. Help needs `rondpoint-lab` alone, and no setup.
 pub(crate) fn become_runner(arguments: &[&str]) -> Result<()> {
     let program = if asks_for_help(arguments) {
-        let target = target_folder();
-        cargo_build("building the lab's command", &target, &["rondpoint-lab"], None)?;
-        target.join("release").join(built::RUNNER)
+        static_build("building the lab's command", &target_folder(), &["rondpoint-lab"])?
+            .join(built::RUNNER)
     } else {
         build_for(arguments, &Times::none())?.join(built::RUNNER)
     };
@@ -239,6 +238,12 @@ fn asks_for_own_kernel(arguments: &[&str], name: &str) -> bool {
     (may && name == kernel::NAME) || follows || is_named
 }
 
+/// Whether a line may copy files or memory to every node by our libraries.
+fn asks_for_copies(arguments: &[&str]) -> bool {
+    let is_about_copies = |word: &&str| word.contains("replicate") || word.contains("copies");
+    matches!(arguments.first(), Some(&"experiments")) || arguments.iter().any(is_about_copies)
+}
+
 /// Builds every changed part, after setting up the lab if needed. Returns the folder of the parts.
 pub(crate) fn build() -> Result<PathBuf> {
     build_for(&[], &Times::none())
@@ -251,8 +256,14 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     let cache = cache_folder(|name| env::var(name).ok())?;
     let installed = times.stage("setup of the lab's parts", || setup::provide(&cache))?;
     let parts = parts_folder()?;
-    if !parts_are_built() {
+    if !Trusted::Parts.is_trusted() {
         build_programs(&target, &parts, times)?;
+    }
+    if asks_for_copies(arguments) {
+        let built = times.stage("build of the shared libraries", shared_libraries)?;
+        for name in [built::INTERPOSE, built::PLACEMENT] {
+            provide(&built.join(name), &parts.join(name))?;
+        }
     }
     let driver = times.stage("build of the guest's driver", || {
         build_driver(&installed, &installed.kernel.headers, &target.join("driver"))
@@ -271,30 +282,17 @@ fn build_for(arguments: &[&str], times: &Times) -> Result<PathBuf> {
     Ok(parts)
 }
 
-/// Parts that cargo builds for this machine, and for the guest.
-const HOST_PARTS: [&str; 4] = [built::RUNNER, built::PLUGIN, built::INTERPOSE, "placement"];
-const GUEST_PARTS: [&str; 3] = [built::INIT, built::WORKLOADS, built::PRODUCT];
-
-/// Whether the parts are those that cargo would build. Then this process has cargo build none.
-static BUILT: AtomicBool = AtomicBool::new(false);
-
-/// Whether [`trust_parts`] was called, here or by [`take_parts`].
-pub(crate) fn parts_are_built() -> bool {
-    BUILT.load(Ordering::Relaxed)
-}
-
-/// From now on the parts are taken as they are: the same `./x test` has built them.
-pub(crate) fn trust_parts() {
-    BUILT.store(true, Ordering::Relaxed);
-}
+/// Parts that cargo links statically. The lab's command is one of them, so that the crates that it
+/// shares with the product are built once.
+const STATIC_PARTS: [&str; 4] = [built::RUNNER, built::INIT, built::WORKLOADS, built::PRODUCT];
 
 /// Takes over the parts in `folder`, which were built from the same sources as ours.
 pub(crate) fn take_parts(folder: &Path) -> Result<()> {
     let parts = parts_folder()?;
-    for name in HOST_PARTS.iter().chain(&GUEST_PARTS) {
+    for name in [built::PLUGIN].iter().chain(&STATIC_PARTS) {
         provide(&folder.join(name), &parts.join(name))?;
     }
-    trust_parts();
+    Trusted::Parts.trust();
     Ok(())
 }
 
@@ -307,46 +305,56 @@ fn parts_folder() -> Result<PathBuf> {
 
 /// Has cargo build the parts.
 fn build_programs(target: &Path, parts: &Path, times: &Times) -> Result<()> {
-    times.stage("build of the lab", || {
-        let packages =
-            ["rondpoint-lab", "rondpoint-lab-plugin", "rondpoint-interpose", "rondpoint-replica"];
-        cargo_build("building the lab", target, &packages, None)
+    let here = times.stage("build of the lab's plugin", || {
+        release_build("building the lab's plugin", target, &["rondpoint-lab-plugin"])
     })?;
-    let here = target.join("release");
-    for name in HOST_PARTS {
+    provide(&here.join(built::PLUGIN), &parts.join(built::PLUGIN))?;
+    let here = times.stage("build of the lab and the guest's programs", || {
+        let packages = ["rondpoint-lab", "rondpoint-lab-init", "rondpoint-workloads", "rondpoint"];
+        static_build("building the lab and the guest's programs", target, &packages)
+    })?;
+    for name in STATIC_PARTS {
         provide(&here.join(name), &parts.join(name))?;
-    }
-
-    let guest = target.join("guest");
-    times.stage("build of the guest's programs", || {
-        let packages = ["rondpoint-lab-init", "rondpoint-workloads", "rondpoint"];
-        cargo_build("building the guest's programs", &guest, &packages, Some(GUEST_TARGET))
-    })?;
-    let there = guest.join(GUEST_TARGET).join("release");
-    for name in GUEST_PARTS {
-        provide(&there.join(name), &parts.join(name))?;
     }
     Ok(())
 }
 
-/// Makes a release build, statically linked if a target is named.
-fn cargo_build(
-    title: &str,
-    target_folder: &Path,
-    packages: &[&str],
-    static_target: Option<&str>,
-) -> Result<()> {
+/// Builds what is loaded into programs of this machine: the interposer and the library of copies,
+/// and the program that tries the latter. Returns their folder.
+pub(crate) fn shared_libraries() -> Result<PathBuf> {
+    let packages = ["rondpoint-interpose", "rondpoint-replica"];
+    release_build("building the shared libraries", &target_folder(), &packages)
+}
+
+/// Makes a release build for this machine. Returns its folder.
+fn release_build(title: &str, target: &Path, packages: &[&str]) -> Result<PathBuf> {
+    finish(title, &mut release_of(packages, target))?;
+    Ok(target.join("release"))
+}
+
+/// Makes a release build of statically linked programs. Returns its folder.
+fn static_build(title: &str, target: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let folder = target.join("guest");
+    let mut command = release_of(packages, &folder);
+    command.args(["--target", GUEST_TARGET]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    finish(title, &mut command)?;
+    Ok(folder.join(GUEST_TARGET).join("release"))
+}
+
+/// The command that builds packages beneath `folder`.
+fn release_of(packages: &[&str], folder: &Path) -> Command {
     let mut command = cargo::command();
-    command.args(["build", "--release", "--target-dir"]).arg(target_folder);
+    command.args(["build", "--release", "--target-dir"]).arg(folder);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     // A commit in the program would change the guest with every commit, and no run could come from
     // the cache.
     command.env("RONDPOINT_COMMIT", "");
-    if let Some(target) = static_target {
-        command.args(["--target", target]).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
-    }
-    if !cargo::build(title, &mut command)? {
-        bail!("cannot build {}", packages.join(", "));
+    command
+}
+
+fn finish(title: &str, command: &mut Command) -> Result<()> {
+    if !cargo::build(title, command)? {
+        bail!("{title}: cargo failed");
     }
     Ok(())
 }
@@ -408,6 +416,13 @@ pub(crate) fn provide(source: &Path, copy: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_are_built_only_where_a_line_may_need_them() {
+        assert!(asks_for_copies(&["run", "--config", "rondpoint-replicate", "--", "a"]));
+        assert!(asks_for_copies(&["live", "copies"]) && asks_for_copies(&["experiments"]));
+        assert!(!asks_for_copies(&["live"]) && !asks_for_copies(&[]));
+    }
 
     #[test]
     fn a_driver_for_our_own_kernel_is_built_only_where_a_line_may_need_it() {

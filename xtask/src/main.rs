@@ -24,6 +24,7 @@ mod simulated;
 mod test;
 mod tidy;
 mod times;
+mod trusted;
 mod watched;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ mod witnesses;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::output::Output;
 use crate::times::Times;
+use crate::trusted::Trusted;
 use crate::{cargo, dist, fresh_clone, kernel, lab, replay, setup};
 
 /// Arguments of `./x test`.
@@ -34,9 +35,9 @@ pub(crate) struct Arguments {
     /// Run this stage alone and tell its counts for another ./x test
     #[arg(long, value_name = "NAME", hide = true)]
     stage: Option<String>,
-    /// The lab's parts are as the sources are
-    #[arg(long, requires = "stage", hide = true)]
-    parts_built: bool,
+    /// What the other ./x test has built
+    #[arg(long, value_name = "WHAT", requires = "stage", hide = true)]
+    trusted: Vec<Trusted>,
 }
 
 impl Arguments {
@@ -80,15 +81,24 @@ type Stage = (&'static str, fn() -> Result<Tally>);
 /// Features of code that only `./x dist` builds, to lint and test it too.
 const FEATURES: [&str; 2] = ["--features", "rondpoint/manual"];
 
-/// The stages that need nothing but this repository and cargo.
-const STAGES: [Stage; 4] = [
+/// The first stages. They need nothing but this repository and cargo, as do [`TEST_STAGES`].
+const STAGES: [Stage; 3] = [
     ("formatting", || cargo(&["fmt", "--all", "--", "--check"])),
     ("lints", || {
         let what = ["clippy", "--workspace", "--all-targets"];
         cargo(&[&what[..], &FEATURES, &["--", "-Dwarnings"]].concat())
     }),
+    ("build of every test", build_tests),
+];
+
+/// The stages that follow, side by side. Tests wait much; the build of the static file takes what
+/// they leave of the processors.
+const TEST_STAGES: [Stage; 2] = [
     ("tests of every crate", workspace_tests),
-    ("rondpoint as one static file", dist::test),
+    ("rondpoint as one static file", || {
+        be_nice();
+        dist::test()
+    }),
 ];
 
 /// The stages that fetch packages, or emulate machines on all cores.
@@ -105,7 +115,7 @@ const LAB_STAGES: [Stage; 10] = [
     ("the kernel's patches: do they apply, and what does checkpatch say", kernel::check),
     ("build of the lab's parts", || {
         lab::build()?;
-        lab::trust_parts();
+        Trusted::Parts.trust();
         Ok(Tally::one(true))
     }),
     ("rondpoint in the guest, as promised", lab::live),
@@ -125,33 +135,39 @@ const LANE_STAGES: [Stage; 7] = [
 /// Runs the stages and prints the closing line.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(name) = &arguments.stage {
-        return run_alone(name, arguments.parts_built);
+        return run_alone(name, &arguments.trusted);
     }
     let asked = |stages: &[Stage], is_lab: bool| -> Vec<Stage> {
         let only = arguments.only.as_deref().unwrap_or_default();
         let is_asked = |(name, _): &&Stage| name.contains(only) && !(is_lab && arguments.no_lab);
         stages.iter().filter(is_asked).copied().collect()
     };
-    let stages = [asked(&STAGES, false), asked(&LAB_STAGES, true)].concat();
-    let lanes = asked(&LANE_STAGES, true);
-    let count = stages.len() + lanes.len();
+    let groups = [
+        (asked(&STAGES, false), asked(&TEST_STAGES, false)),
+        (asked(&LAB_STAGES, true), asked(&LANE_STAGES, true)),
+    ];
+    let count = groups.iter().map(|(stages, lanes)| stages.len() + lanes.len()).sum();
     if count == 0 {
         let text = arguments.only.as_deref().unwrap_or_default();
         bail!("--only {text}: no stage has that in its name");
     }
     let times = Times::begin(arguments.times.as_deref(), &arguments.words())?;
-    let number = |index: usize| format!("[{}/{count}]", index + 1);
     let mut total = Tally::default();
-    for (index, (name, stage)) in stages.iter().enumerate() {
-        println!("{} {name}", number(index));
-        let started = Instant::now();
-        let tally = times.stage(name, || Ok(guarded(*stage)))?;
-        println!("{}", ended(&tally, started));
-        total.add(tally);
+    let mut numbers = (1..=count).map(|number: usize| format!("[{number}/{count}]"));
+    let mut numbered = |stages: Vec<Stage>| -> Vec<(String, Stage)> {
+        numbers.by_ref().take(stages.len()).zip(stages).collect()
+    };
+    for (stages, lanes) in groups {
+        for (number, (name, stage)) in numbered(stages) {
+            println!("{number} {name}");
+            let started = Instant::now();
+            let tally = times.stage(name, || Ok(guarded(stage)))?;
+            println!("{}", ended(&tally, started));
+            total.add(tally);
+        }
+        let lanes = numbered(lanes).into_iter().map(|(number, (name, _))| (number, name));
+        total.add(lanes::run(lanes.collect(), &times)?);
     }
-    let lanes = lanes.iter().enumerate();
-    let lanes = lanes.map(|(index, (name, _))| (number(stages.len() + index), *name)).collect();
-    total.add(lanes::run(lanes, &times)?);
     close(arguments, &total);
     times.end(total.is_whole())?;
     if !total.is_whole() {
@@ -160,14 +176,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Runs one of the [`LANE_STAGES`] for another `./x test`.
-fn run_alone(name: &str, parts_built: bool) -> Result<()> {
-    let stage = LANE_STAGES.iter().find(|(found, _)| *found == name);
+/// Runs a stage of those side by side for another `./x test`.
+fn run_alone(name: &str, trusted: &[Trusted]) -> Result<()> {
+    let stage = TEST_STAGES.iter().chain(&LANE_STAGES).find(|(found, _)| *found == name);
     let (_, stage) = stage.with_context(|| format!("--stage {name}: no such stage"))?;
-    if parts_built {
-        lab::trust_parts();
-    }
+    trusted.iter().for_each(|what| what.trust());
     lanes::be(*stage)
+}
+
+/// Gives this process and its children the lowest priority. Without `renice` they keep theirs.
+fn be_nice() {
+    let mut renice = Command::new("renice");
+    renice.args(["-n", "19", "-p", &std::process::id().to_string()]);
+    let _ = renice.stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 /// What a stage counts. One that cannot run is one failure.
@@ -207,14 +228,34 @@ fn cargo(arguments: &[&str]) -> Result<Tally> {
     Ok(Tally::one(cargo::build(&title, cargo::command().args(arguments))?))
 }
 
+/// Arguments of cargo for every test.
+fn arguments_of_tests() -> Vec<&'static str> {
+    [&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat()
+}
+
+/// Builds every test, with the programs that tests start.
+fn build_tests() -> Result<Tally> {
+    let mut command = cargo::command();
+    let succeeded =
+        cargo::build("building the tests", command.args(arguments_of_tests()).arg("--no-run"))?;
+    if succeeded {
+        Trusted::Tests.trust();
+    }
+    Ok(Tally::one(succeeded))
+}
+
 /// Runs the unit, integration and documentation tests of all crates. Shows failures, counts all.
 fn workspace_tests() -> Result<Tally> {
-    let arguments = [&["test", "--workspace", "--no-fail-fast"][..], &FEATURES].concat();
-    // Shows the progress of the build. The command below counts its errors.
-    cargo::build("building the tests", cargo::command().args(&arguments).arg("--no-run"))?;
+    if !Trusted::Tests.is_trusted() {
+        // Shows the progress of the build. The command below counts its errors.
+        build_tests()?;
+    }
     let mut command = cargo::command();
-    let child =
-        command.args(&arguments).args(["--", "--show-output"]).stdout(Stdio::piped()).spawn();
+    let child = command
+        .args(arguments_of_tests())
+        .args(["--", "--show-output"])
+        .stdout(Stdio::piped())
+        .spawn();
     let mut child = child.context("cargo: cannot run")?;
     let lines = BufReader::new(child.stdout.take().expect("was piped")).lines();
     let mut output = Output::default();

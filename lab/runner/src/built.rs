@@ -19,7 +19,11 @@ pub(crate) const WORKLOADS: &str = "rondpoint-workloads";
 /// The product, statically linked.
 pub(crate) const PRODUCT: &str = "rondpoint";
 /// What `rondpoint run --replicate` preloads into programs, a shared library for their C library.
+/// Built only for command lines that may need it, as is [`PLACEMENT`].
 pub(crate) const INTERPOSE: &str = "librondpoint_interpose.so";
+/// The program of `rondpoint-replica` that compares where the pages of each copy lie, linked with
+/// the C library of this machine.
+pub(crate) const PLACEMENT: &str = "placement";
 
 /// Where each part lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +38,7 @@ pub(crate) struct Built {
     pub(crate) workloads: PathBuf,
     /// See [`PRODUCT`].
     pub(crate) product: PathBuf,
-    /// See [`INTERPOSE`].
+    /// See [`INTERPOSE`]. It need not be there.
     pub(crate) interpose: PathBuf,
 }
 
@@ -55,7 +59,7 @@ impl Built {
             init: part(INIT)?,
             workloads: part(WORKLOADS)?,
             product: part(PRODUCT)?,
-            interpose: part(INTERPOSE)?,
+            interpose: folder.join(INTERPOSE),
         })
     }
 }

@@ -67,9 +67,9 @@ impl Check {
 }
 
 /// The longest first, so that a short one ends the day.
-const CHECKS: [Check; 29] = [
-    Check { name: "processor", run: processor::check },
+const CHECKS: [Check; 30] = [
     Check { name: "births", run: births::check },
+    Check { name: "processor", run: processor::check },
     Check { name: "samples", run: samples::check },
     Check { name: "cost", run: cost::check },
     Check { name: "encodings", run: encodings::check },
@@ -94,6 +94,7 @@ const CHECKS: [Check; 29] = [
     Check { name: "more-lies", run: lies::check_more },
     Check { name: "missing-units", run: lies::check_missing },
     Check { name: "more-policies", run: threads::check_more },
+    Check { name: "more-processors", run: processor::check_more },
     Check { name: "crowd", run: crowd::check },
     Check { name: "arm-daemon", run: arm::check_daemon },
     Check { name: "copies", run: copies::check },
@@ -101,8 +102,15 @@ const CHECKS: [Check; 29] = [
 
 /// Not among all, whose time is long enough, and `copies` needs a kernel of its own: asked for by
 /// name. `arm-daemon` does not hold in every run.
-const BY_HAND: [&str; 6] =
-    ["daemon-twelve", "more-lies", "missing-units", "more-policies", "arm-daemon", "copies"];
+const BY_HAND: [&str; 7] = [
+    "daemon-twelve",
+    "more-lies",
+    "missing-units",
+    "more-policies",
+    "more-processors",
+    "arm-daemon",
+    "copies",
+];
 
 /// Tells on standard error of each check that ends, for the table comes at the end of all.
 struct Told {
@@ -135,7 +143,7 @@ impl Told {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only these checks; default: all but daemon-twelve, more-lies, missing-units,
-    /// more-policies, arm-daemon and copies
+    /// more-policies, more-processors, arm-daemon and copies
     #[arg(value_name = "CHECK", value_parser = CHECKS.map(|check| check.name))]
     checks: Vec<String>,
     /// Checks to run side by side

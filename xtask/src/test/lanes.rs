@@ -14,8 +14,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use super::{Tally, ended, guarded};
-use crate::lab;
 use crate::times::Times;
+use crate::trusted::Trusted;
 
 /// Stages at a time on a machine with more cores (our choice). Free memory is not looked at here; a
 /// machine of the lab takes up to 2.5 GB.
@@ -64,10 +64,7 @@ fn in_process(number: &str, name: &str) -> (Tally, String) {
 fn start(name: &str) -> Result<Child> {
     // Not by its path: a new build may be there by now.
     let mut command = Command::new("/proc/self/exe");
-    command.args(["test", "--stage", name]);
-    if lab::parts_are_built() {
-        command.arg("--parts-built");
-    }
+    command.args(["test", "--stage", name]).args(Trusted::words());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().with_context(|| format!("{name}: cannot start its process"))
 }

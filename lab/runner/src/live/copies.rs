@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::name;
 use super::session::{pages, report};
+use crate::built::PLACEMENT;
 use crate::initramfs::Initramfs;
 use crate::lab::{KernelName, Lab, cut_machine};
 use crate::physics::Finding;
@@ -37,9 +38,6 @@ const MISCOUNTED: f64 = 0.1;
 /// What other things in the guest may take meanwhile, KiB: less than a tenth of the copies.
 const SLACK_KIB: f64 = 2048.0;
 
-/// The program of `rondpoint-replica` that compares where the pages of each copy lie. It is beside
-/// the lab's other parts, linked with the C library of this machine.
-const PLACEMENT: &str = "placement";
 /// A program of the C library of this machine, which reads the copies of `run --replicate`.
 const READER: &str = "/bin/cat";
 
