@@ -2,7 +2,7 @@
 //! so this tests the product's own tables. The counts must be those of the model, and `rondpoint
 //! doctor` must call them measured.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rondpoint_machine::{Machine, Processor, Vendor};
 use serde_json::Value;
 
@@ -218,7 +218,10 @@ pub(super) fn counted(lab: &Lab, played: &[Played]) -> Result<Vec<Finding>> {
         let (machine, table) = (playing(machine, processor)?, processor.name());
         let record = script::run(lab, &machine, "the processor's own events", &counting(pairs))?;
         for (number, pair) in pairs.iter().enumerate() {
-            let count = |tag: &str| sum(script::lines(&record, &format!("{tag}{number} ")));
+            let count = |tag: &str| {
+                sum(script::lines(&record, &format!("{tag}{number} ")))
+                    .with_context(|| format!("{table}: {}, {tag}", pair.what))
+            };
             let values = (count("truth")? * pair.times, count("ours")?);
             let check = format!("{table}: {}", pair.what);
             findings.push(Finding::near(&name(&machine), check, values, COUNT_PERCENT, ""));
@@ -325,7 +328,10 @@ const AT_ONCE: usize = 4;
 /// which its unit has counters left.
 fn groups(pairs: &[Pair]) -> Vec<Vec<usize>> {
     let unit = |number: usize| pairs[number].event.split('/').next();
-    let events = |number: usize| 1 + usize::from(pairs[number].named.is_some());
+    // The model's events of a CPU take its counters too.
+    let truths = |number: usize| pairs[number].truth.matches("model/").count();
+    let named = |number: usize| usize::from(pairs[number].named.is_some());
+    let events = |number: usize| 1 + named(number) + truths(number);
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for number in 0..pairs.len() {
         let has_room = |group: &&mut Vec<usize>| {
@@ -340,8 +346,8 @@ fn groups(pairs: &[Pair]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// A script that counts the pairs side by side, and asks the doctor. Lines of events that had a
-/// counter for a part of the time are left out, so that they count as nothing.
+/// A script that counts the pairs side by side, and asks the doctor. It prints each event's tag, its
+/// count, and the percentage of the time in which it had a counter.
 fn counting(pairs: &[Pair]) -> String {
     let mut text = format!("{WORK}\n");
     for group in groups(pairs) {
@@ -350,7 +356,7 @@ fn counting(pairs: &[Pair]) -> String {
         let events = events.join(" ");
         text.push_str(&format!(
             "perf stat -C 0 -x, -o /tmp/perf {events} sh /root/work > /dev/null\n\
-             sed -n 's/^\\([0-9]*\\),[^,]*,\\([a-z]*[0-9]*\\),[0-9]*,100\\.00,.*/\\2 \\1/p' /tmp/perf\n"
+             sed -n 's/^\\([0-9]*\\),[^,]*,\\([a-z]*[0-9]*\\),[0-9]*,\\([^,]*\\),.*/\\2 \\1 \\3/p' /tmp/perf\n"
         ));
     }
     text + "rondpoint doctor --metrics --json > /tmp/doctor || true\n\
@@ -365,12 +371,16 @@ fn events(number: usize, pair: &Pair) -> impl Iterator<Item = String> {
     std::iter::once(tagged("ours", pair.event)).chain(truths).chain(named)
 }
 
+/// What all units of a kind counted, of lines with a count and the percentage of the time. An event
+/// without a counter for a part of the time is an error: perf would guess the rest.
 fn sum<'a>(lines: impl Iterator<Item = &'a str>) -> Result<f64> {
-    let counts: Vec<f64> =
-        lines.map(|line| line.parse().context("a count of perf's")).collect::<Result<_>>()?;
-    if counts.is_empty() {
-        anyhow::bail!("perf counted nothing");
-    }
+    let count = |line: &str| -> Result<f64> {
+        let (count, percent) = line.split_once(' ').context("no percentage of the time")?;
+        ensure!(percent == "100.00", "an event had a counter for {percent} % of the time");
+        count.parse().context("a count of perf's")
+    };
+    let counts: Vec<f64> = lines.map(count).collect::<Result<_>>()?;
+    ensure!(!counts.is_empty(), "perf counted nothing");
     Ok(counts.iter().sum())
 }
 
@@ -411,9 +421,9 @@ mod tests {
     #[test]
     fn a_unit_is_asked_for_no_more_than_four_events_at_once() {
         let core = || pair("a", "cpu/event=1", "model/x").named("cpu/its.name");
-        let fabric = || pair("b", "amd_df/event=1", "lab_nb/event=1");
-        let pairs = [core(), core(), core(), fabric(), fabric()];
-        assert_eq!(groups(&pairs), [vec![0, 1, 3, 4], vec![2]]);
+        let fabric = || pair("b", "amd_df/event=1", "lab_nb/event=1").named("amd_df/its.name");
+        let pairs = [core(), core(), fabric(), fabric(), fabric()];
+        assert_eq!(groups(&pairs), [vec![0, 2, 3], vec![1, 4]]);
         assert!(groups(&[]).is_empty());
     }
 
@@ -434,8 +444,9 @@ mod tests {
 
     #[test]
     fn counts_of_all_units_are_added_up() {
-        assert_eq!(sum(["3", "4"].into_iter()).expect("counts"), 7.0);
+        assert_eq!(sum(["3 100.00", "4 100.00"].into_iter()).expect("counts"), 7.0);
         assert!(sum(std::iter::empty()).is_err());
-        assert!(sum(["<not counted>"].into_iter()).is_err());
+        assert!(sum(["3 100.00", "4 50.00"].into_iter()).is_err(), "perf guessed");
+        assert!(sum(["3"].into_iter()).is_err());
     }
 }
