@@ -185,8 +185,11 @@ const SAME_PERCENT: f64 = 1.0;
 /// A processor on a machine, its pairs, and what the doctor has to call measured there.
 pub(super) type Played = (&'static str, Processor, &'static [Pair], &'static str);
 
-/// Counts against the model's, and what the doctor says of them, on x86 machines of each maker. A
-/// jam on one of each maker; Zen 1 has the fewest samples.
+/// Processors of [`check`]'s jam, one of each maker. Zen 1 has the fewest samples of all.
+const JAMMED: [Processor; 2] = [Processor::SkylakeSp, Processor::AmdZen1];
+
+/// Counts against the model's, and what the doctor says of them, on x86 machines of each maker. Then
+/// a jam on some.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let played: [Played; 5] = [
         ("nmass-2", Processor::NehalemEp, &NEHALEM[..], NEHALEM_MEASURED),
@@ -196,19 +199,17 @@ pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
         ("carrefour-a", Processor::AmdZen4, &AMD[..], AMD_MEASURED),
     ];
     let mut findings = counted(lab, &played)?;
-    for processor in [Processor::SkylakeSp, Processor::AmdZen1] {
+    for processor in JAMMED {
         findings.push(unjammed(lab, processor)?);
     }
     Ok(findings)
 }
 
-/// A jam on every x86 processor that is not in [`check`].
+/// A jam on every other x86 processor.
 pub(super) fn check_more(lab: &Lab) -> Result<Vec<Finding>> {
-    let others = Processor::ALL.into_iter().filter(|processor| {
-        processor.vendor() != Vendor::Arm
-            && !matches!(processor, Processor::SkylakeSp | Processor::AmdZen1)
-    });
-    others.map(|processor| unjammed(lab, processor)).collect()
+    let is_other =
+        |processor: &Processor| processor.vendor() != Vendor::Arm && !JAMMED.contains(processor);
+    Processor::ALL.into_iter().filter(is_other).map(|processor| unjammed(lab, processor)).collect()
 }
 
 /// Counts against the model's, and what the doctor says of them.
