@@ -188,7 +188,7 @@ pub(super) type Played = (&'static str, Processor, &'static [Pair], &'static str
 /// Processors of [`check`]'s jam, one of each maker. Zen 1 has the fewest samples of all.
 const JAMMED: [Processor; 2] = [Processor::SkylakeSp, Processor::AmdZen1];
 
-/// Counts against the model's, and what the doctor says of them, on x86 machines of each maker. Then
+/// Counts against the model's, and what the doctor says of them, on x86 machines of each maker. And
 /// a jam on some.
 pub(super) fn check(lab: &Lab) -> Result<Vec<Finding>> {
     let played: [Played; 5] = [
@@ -347,8 +347,8 @@ fn groups(pairs: &[Pair]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// A script that counts the pairs side by side, and asks the doctor. It prints each event's tag, its
-/// count, and the percentage of the time in which it had a counter.
+/// A script that counts the pairs side by side, and asks the doctor. It prints each event's tag,
+/// its count, and the percentage of the time in which it had a counter.
 fn counting(pairs: &[Pair]) -> String {
     let mut text = format!("{WORK}\n");
     for group in groups(pairs) {
