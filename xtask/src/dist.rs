@@ -113,21 +113,21 @@ fn manual(folder: &Path) -> Result<usize> {
                 .with_context(|| format!("{}: cannot remove", old.display()))?;
         }
     }
-    let mut command = if Trusted::Tests.is_trusted() {
-        Command::new(target_folder().join("debug/rondpoint"))
-    } else {
-        let mut command = cargo::command();
-        command.args(["run", "--quiet", "--package", "rondpoint"]);
-        command.args(["--features", "manual", "--"]);
-        command
-    };
-    command.arg("manual").arg(folder);
-    let output = command.output().context("the command that writes the manual: cannot run")?;
-    if !output.status.success() {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        bail!("cannot write the man pages: {}", errors.trim_end());
+    let own = Command::new(target_folder().join("debug/rondpoint"));
+    let mut cargo = cargo::command();
+    cargo.args(["run", "--quiet", "--package", "rondpoint", "--features", "manual", "--"]);
+    // A build of other features may have replaced the own one; cargo makes it again.
+    let programs = Trusted::Tests.is_trusted().then_some(own).into_iter().chain([cargo]);
+    let mut errors = String::new();
+    for mut program in programs {
+        let output = program.arg("manual").arg(folder).output();
+        let output = output.with_context(|| format!("{program:?}: cannot run"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).lines().count());
+        }
+        errors = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
     }
-    Ok(String::from_utf8_lossy(&output.stdout).lines().count())
+    bail!("cannot write the man pages: {errors}")
 }
 
 /// Makes the packages of one program. Returns a line with the size of each. Only packages for this

@@ -8,8 +8,8 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::Tally;
 use super::output::Output;
+use super::{FEATURES, Tally};
 use crate::tidy::root;
 use crate::{cargo, lab, setup};
 
@@ -166,8 +166,9 @@ fn run_test(test: &str, word: &str, programs: &[(&str, String)]) -> Result<Tally
     let others = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([bin].into_iter().chain(env::split_paths(&others)))?;
     let mut command = cargo::command();
-    let what = ["test", "--package", "rondpoint", "--test", test, "--", word, "--show-output"];
-    command.args(what).env("PATH", path).stderr(Stdio::inherit());
+    // The selection of packages with which the other tests were built, so that they are used.
+    command.args(["test", "--workspace"]).args(FEATURES).args(["--test", test]);
+    command.args(["--", word, "--show-output"]).env("PATH", path).stderr(Stdio::inherit());
     let run = command.output().context("cargo: cannot run")?;
     Ok(tally(&String::from_utf8_lossy(&run.stdout), run.status.success()))
 }
