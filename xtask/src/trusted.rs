@@ -3,8 +3,10 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use clap::ValueEnum;
+
 /// What was built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Trusted {
     /// The lab's parts, in `target/lab`.
     Parts,
@@ -16,8 +18,6 @@ pub(crate) enum Trusted {
 static TRUSTED: AtomicU8 = AtomicU8::new(0);
 
 impl Trusted {
-    const ALL: [Self; 2] = [Self::Parts, Self::Tests];
-
     fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -34,15 +34,14 @@ impl Trusted {
 
     /// Words of the command line that make another `./x test` trust the same.
     pub(crate) fn words() -> Vec<String> {
-        let trusted = Self::ALL.into_iter().filter(|what| what.is_trusted());
-        trusted.map(|what| format!("--trusted={}", format!("{what:?}").to_lowercase())).collect()
+        let trusted = Self::value_variants().iter().filter(|what| what.is_trusted());
+        let values = trusted.filter_map(Self::to_possible_value);
+        values.map(|value| format!("--trusted={}", value.get_name())).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     #[test]

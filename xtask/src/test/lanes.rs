@@ -1,4 +1,5 @@
-//! Stages that need one core each, side by side: one thread of the emulator is a whole guest.
+//! Stages side by side that leave a core free: one thread of the emulator is a whole guest, and
+//! tests wait much.
 //!
 //! Each runs in a process of its own, `./x test --stage NAME`. Its standard output is shown in one
 //! piece at its end, its standard error line by line as it comes.
